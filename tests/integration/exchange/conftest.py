@@ -6,6 +6,7 @@ import httpx
 import pytest
 import respx
 
+from lab_agent.domain.values import Identifier
 from lab_agent.errors import LeaseLostError
 from lab_agent.exchange.authenticator import Authenticator
 from lab_agent.exchange.client import ExchangeClient
@@ -16,6 +17,7 @@ from lab_agent.settings.exchange import ExchangeSettings, OAuthSettings
 from tests.harness.clock import VirtualClock
 
 BASE = "https://service.example/api/"
+OURS = Identifier(system="https://lab.example/ids?a=b", value="A|1,2 +&é")
 AUTH = "https://auth.example"
 
 
@@ -62,14 +64,8 @@ class FakeTokenStore:
 
 
 def oauth_settings(**changes: Any) -> OAuthSettings:
-    given = {
-        "grant": "password",
-        "auth_url": AUTH,
-        "client_id": "lab",
-        "client_secret": "s3cret",
-        "username": "u",
-        "password": "p",
-    }
+    given = {"grant": "password", "auth_url": AUTH, "client_id": "lab", "client_secret": "s3cret"}
+    given |= {"username": "u", "password": "p"}
     return OAuthSettings.model_validate({**given, **changes})
 
 
@@ -122,3 +118,18 @@ def make_client(
         return ExchangeClient(exchange_settings(**changes), http, make_tokens(), on_call=heard)
 
     return make
+
+
+def task(number: int, version: int = 1, **more: Any) -> dict[str, Any]:
+    ours = {"status": "requested", "code": {"coding": [{"code": "OrderProcessingTask"}]}}
+    return {"resourceType": "Task", "id": f"t{number}", "meta": {"versionId": str(version)}, **ours, **more}
+
+
+def bundle(*resources: dict[str, Any], onward: str | None = None) -> dict[str, Any]:
+    found: dict[str, Any] = {"resourceType": "Bundle", "type": "searchset", "entry": [{"resource": each} for each in resources]}
+    return found if onward is None else {**found, "link": [{"relation": "self", "url": "x"}, {"relation": "next", "url": onward}]}
+
+
+def tokens() -> list[httpx.Response]:
+    """Answers of the token endpoint, in turn."""
+    return [httpx.Response(200, json={"access_token": f"t{each}", "refresh_token": f"r{each}"}) for each in range(1, 9)]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -13,14 +15,18 @@ from typing import Any
 import httpx
 import pytest
 from fastapi import FastAPI
+from playwright.async_api import Browser, async_playwright
 
-from lab_agent import result_bootstrap
+from lab_agent import result_bootstrap, web_server
 from lab_agent.accounts import Accounts, Role
+from lab_agent.audit_origin import find_origin
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey
 from lab_agent.crypto import Cipher, Passwords, new_key
+from lab_agent.domain.audit import AuditAction, AuditChannel
 from lab_agent.domain.ids import JobId, LineKey, OrderKey, ReportKey, ResourceId
 from lab_agent.domain.job_records import Job, JobKind, NewJob
+from lab_agent.domain.label_pools import LabelPool
 from lab_agent.domain.records import Alert, Event, LabelUse, LineRecord, OrderRecord
 from lab_agent.domain.report_records import ReportRecord
 from lab_agent.domain.state_machines import JobState, LineState, OrderState, ReportState, WorkOrderState
@@ -31,13 +37,16 @@ from lab_agent.lis.registry import AdapterRegistry
 from lab_agent.metrics import Metrics
 from lab_agent.ports.read_models import LAST_POLL_KEY
 from lab_agent.ports.repositories import UnitOfWork
+from lab_agent.rules.catalogue_history import CatalogueHistory
 from lab_agent.settings.status import StatusSettings
 from lab_agent.status.app import create_app
 from lab_agent.status.context import AdapterStatus, ConnectionDesk, StatusContext
+from lab_agent.store.audit_verification import iterate_records
 from lab_agent.store.queries import SqlQueries
 from lab_agent.store.unit_of_work import SqlStore
 from lab_agent.workflow.refused_message_desk import RefusedMessageDesk
 from lab_agent.workflow.rejection_breaker import RejectionBreaker
+from tests.harness.browser import ARGS, CHROMIUM
 from tests.harness.databases import create_database
 from tests.harness.results import make_settings
 
@@ -89,6 +98,10 @@ class StatusPages:
         assert answer.status_code == 303
         return client
 
+    async def read(self, path: str, role: Role = Role.VIEWER) -> str:
+        """What somebody of that role is shown there."""
+        return (await (await self.signed_in_client(role)).get(path)).text
+
     async def write(self, work: Callable[[UnitOfWork], Any]) -> Any:
         def committed(uow: UnitOfWork) -> Any:
             result = work(uow)
@@ -96,6 +109,11 @@ class StatusPages:
             return result
 
         return await self.context.store.run(committed)
+
+    async def records(self, *actions: AuditAction) -> list[Any]:
+        """The audit; of these actions, where some are named."""
+        found = await self.context.store.read(lambda connection: tuple(iterate_records(connection)))
+        return [each for each in found if not actions or each.action in actions]
 
     async def get_job(self, kind: JobKind, order: OrderKey | None = None) -> Job:
         """The one job of that kind (and order)."""
@@ -116,6 +134,19 @@ def form_token(html: str) -> str:
     return found[1]
 
 
+async def post(client: httpx.AsyncClient, path: str, page: str = "/account", **fields: str) -> httpx.Response:
+    """Send a form with the token of a page."""
+    token = form_token((await client.get(page)).text)
+    return await client.post(path, data={"csrf_token": token, **fields})
+
+
+def offer_catalogue(pages: StatusPages, catalogue: Any) -> None:
+    """Have the pages use this catalogue, and label pools of which one runs low."""
+    history = CatalogueHistory.from_catalogue(catalogue)
+    pool = LabelPool(name="tubes", pattern="#######", first=1, last=1000, warn_below=2000)
+    pages.context = replace(pages.context, catalogue=lambda: history, label_pools=(pool,))
+
+
 async def succeed() -> None:
     """Nothing is wrong."""
 
@@ -132,7 +163,7 @@ async def assess_nothing(key: OrderKey) -> Any:
 async def pages(tmp_path: Path) -> AsyncIterator[StatusPages]:
     """The page over an empty store with one user for each role; the user's name is the role's."""
     cipher, clock, missing = Cipher(new_key()), ManualClock(), list[str]()
-    store = SqlStore(create_database(tmp_path / "lab.db"), cipher)
+    store = SqlStore(create_database(tmp_path / "lab.db"), cipher, origin=find_origin(AuditChannel.AGENT))
     accounts = Accounts(store, Passwords(time_cost=1, memory_cost=8, parallelism=1))
     for role in Role:
         await accounts.add(role.value, PASSWORD, role, now=NOW - timedelta(days=1))
@@ -179,9 +210,6 @@ async def seeded(pages: StatusPages) -> StatusPages:
     await pages.write(_add_jobs)
     await pages.write(_add_reports_and_alerts)
     return pages
-
-
-SignIn = Callable[[Role], Awaitable[httpx.AsyncClient]]
 
 
 def _add_orders(uow: UnitOfWork) -> None:
@@ -247,31 +275,24 @@ def _add_orders(uow: UnitOfWork) -> None:
 
 
 def _add_jobs(uow: UnitOfWork) -> None:
-    wanted = {
-        JobKind.FETCH_ORDER: (HELD, None, "held; reassessed later"),
-        JobKind.SUBMIT_ORDER: (UNCERTAIN, JobState.NEEDS_REVIEW, "the laboratory system did not answer after the order was sent"),
-        JobKind.DELIVER_REPORT: (GOOD, JobState.DEAD_LETTER, f"the service rejected the report (422): unknown code {HOSTILE}"),
-        JobKind.UPDATE_LINE_TASK: (GOOD, JobState.DEAD_LETTER, "the Task was changed by somebody else three times"),
-        JobKind.UPDATE_ORDER_TASK: (GOOD, JobState.DONE, None),
+    due, at = NOW - timedelta(hours=1), NOW - timedelta(minutes=50)
+    wanted: dict[JobKind, tuple[OrderKey, Callable[[Job], Job] | None]] = {
+        JobKind.FETCH_ORDER: (HELD, None),
+        JobKind.SUBMIT_ORDER: (UNCERTAIN, lambda job: job.needs_review(at, "the laboratory system did not answer")),
+        JobKind.DELIVER_REPORT: (GOOD, lambda job: job.dead_letter(at, f"the service rejected the report (422) {HOSTILE}")),
+        JobKind.UPDATE_LINE_TASK: (GOOD, lambda job: job.dead_letter(at, "the Task was changed three times")),
+        JobKind.UPDATE_ORDER_TASK: (GOOD, lambda job: job.complete(at)),
     }
-    for kind, (order, state, _) in wanted.items():
-        due = NOW - timedelta(hours=1) if state else NOW + timedelta(minutes=5)
-        subject = str(order) if kind in {JobKind.SUBMIT_ORDER, JobKind.FETCH_ORDER, JobKind.UPDATE_ORDER_TASK} else "L00"
-        payload = {"adapter": "folder", "reopened": 0} if kind is JobKind.SUBMIT_ORDER else {}
+    for kind, (order, end) in wanted.items():
         names = {"dedup_key": f"{kind}", "ordering_key": f"{kind}"}
-        uow.jobs.add(NewJob(kind=kind, **names, target=subject, order=order, payload=payload, due_at=due))
-    claimed = uow.jobs.claim({frozenset(JobKind): 99}, owner="w", now=NOW - timedelta(hours=1), lease=timedelta(minutes=9))
-    for job in claimed:
-        _, state, reason = wanted[job.kind]
-        at = NOW - timedelta(minutes=50)
-        match state:
-            case JobState.DEAD_LETTER:
-                ended = replace(job, started=True).dead_letter(at, str(reason))
-            case JobState.NEEDS_REVIEW:
-                ended = replace(job, started=True).needs_review(at, str(reason))
-            case _:
-                ended = job.complete(at)
-        uow.jobs.save(ended)
+        subject = "L00" if kind in {JobKind.DELIVER_REPORT, JobKind.UPDATE_LINE_TASK} else str(order)
+        payload = {"adapter": "folder", "reopened": 0} if kind is JobKind.SUBMIT_ORDER else {}
+        moment = due if end else NOW + timedelta(minutes=5)
+        uow.jobs.add(NewJob(kind=kind, **names, target=subject, order=order, payload=payload, due_at=moment))
+    for job in uow.jobs.claim({frozenset(JobKind): 99}, owner="w", now=due, lease=timedelta(minutes=9)):
+        _, end = wanted[job.kind]
+        assert end is not None
+        uow.jobs.save(end(replace(job, started=True)))
 
 
 def _alert(condition: ConditionId, subject: str, detail: str, at: datetime) -> Alert:
@@ -307,3 +328,24 @@ def _add_reports_and_alerts(uow: UnitOfWork) -> None:
     uow.alerts.open(_alert(ConditionId.EXCHANGE_UNAVAILABLE, "", "connection refused", NOW - timedelta(hours=9)))
     uow.alerts.close(AlertKey(ConditionId.EXCHANGE_UNAVAILABLE), now=NOW - timedelta(hours=8))
     uow.key_values.set(LAST_POLL_KEY, (NOW - timedelta(seconds=12)).isoformat())
+
+
+@asynccontextmanager
+async def served(pages: StatusPages) -> AsyncIterator[str]:
+    """The pages at an address of this machine."""
+    sock = web_server.listen("127.0.0.1", 0, settings_group="status")
+    app = create_app(pages.context)
+    task = asyncio.create_task(web_server.serve(app, sock, drain=2, on_stop=app.state.change_feed.close))
+    try:
+        yield f"http://127.0.0.1:{sock.getsockname()[1]}"
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+@pytest.fixture
+async def browser() -> AsyncIterator[Browser]:
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=ARGS)
+        yield browser
+        await browser.close()

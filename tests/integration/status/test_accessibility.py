@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from axe_playwright_python.async_playwright import Axe
-from playwright.async_api import Browser, async_playwright
+from playwright.async_api import Browser
 
 from lab_agent.catalogue.spreadsheet.csv_files import read_tables
 from lab_agent.catalogue_service.versions import activate, load_active_catalogue
-from lab_agent.domain.label_pools import LabelPool
 from lab_agent.domain.refused_messages import RefusedContent
-from lab_agent.rules.catalogue_history import CatalogueHistory
 from lab_agent.workflow.refused_messages import record_refusal
 from tests.harness import status_pages
+from tests.harness.browser import needs_chromium
 from tests.harness.canaries import page_routes, route_of
 from tests.harness.paths import CATALOGUE
 from tests.harness.proof import Figures, in_turn
-from tests.integration.status.conftest import PASSWORD
-from tests.integration.status.test_browser import ARGS, CHROMIUM, served
+from tests.integration.status.conftest import PASSWORD, offer_catalogue, served
 
 PAGES = (
     "/",
@@ -78,15 +74,7 @@ DESKTOP, PHONE = {"width": 1300, "height": 900}, {"width": 390, "height": 844}
 EVERYTHING, OF_COLOURS, OF_ALL_ELSE = "{}", '{runOnly: ["cat.color"]}', "{rules: {'color-contrast': {enabled: false}}}"
 """Options of axe."""
 MILD = {"minor"}
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium here: the page is not looked at in a browser")
-
-
-@pytest.fixture
-async def browser() -> AsyncIterator[Browser]:
-    async with async_playwright() as playwright:
-        launched = await playwright.chromium.launch(executable_path=CHROMIUM, args=ARGS)
-        yield launched
-        await launched.close()
+pytestmark = needs_chromium
 
 
 @pytest.fixture
@@ -96,11 +84,7 @@ async def furnished(seeded: Any) -> tuple[Any, str, str]:
     key = await status_pages.unmatched_result(seeded)
     store, now = seeded.context.store, seeded.clock.now()
     await activate(store, read_tables(CATALOGUE), origin="a.xlsx", by="ana", now=now)
-    catalogue = await load_active_catalogue(store)
-    assert catalogue is not None
-    history = CatalogueHistory.from_catalogue(catalogue)
-    pool = LabelPool(name="tubes", pattern="#######", first=1, last=1000, warn_below=2000)
-    seeded.context = replace(seeded.context, catalogue=lambda: history, label_pools=(pool,))
+    offer_catalogue(seeded, await load_active_catalogue(store))
     await seeded.context.accounts.set_reveal("admin", may_reveal=True, now=now)
     content = RefusedContent(message_id="a.hl7", raw=b"MSH|no message")
     await seeded.write(lambda uow: record_refusal(uow, "folder", content, "the file is no table", now))

@@ -9,42 +9,25 @@ import pytest
 from sqlalchemy import text
 
 from lab_agent.accounts import Role
-from lab_agent.audit_origin import find_origin
-from lab_agent.domain.audit import AuditAction, AuditChannel
+from lab_agent.domain.audit import AuditAction
 from lab_agent.domain.job_records import JobKind, ServiceMessage
 from lab_agent.domain.refused_messages import RefusedContent
 from lab_agent.errors import StoreFault, StoreUnreachableError
-from lab_agent.store.audit_verification import iterate_records, verify_audit
+from lab_agent.store.audit_verification import verify_audit
 from lab_agent.workflow.refused_messages import record_refusal
 from tests.harness import status_pages
-from tests.integration.status.conftest import GOOD, HELD, PASSWORD, SECRETS, form_token
+from tests.integration.status.conftest import GOOD, HELD, PASSWORD, SECRETS, post
 
 CANARIES = (*SECRETS, "Sidorova", "PID|1||4711")
 NOTE = "spoke to Sidorova about Petrova"
-
-
-@pytest.fixture(autouse=True)
-def agent(pages: Any) -> None:
-    """The pages are those of a daemon."""
-    pages.context.store._origin = find_origin(AuditChannel.AGENT)
-
-
-async def records(pages: Any, *actions: AuditAction) -> list[Any]:
-    found = await pages.context.store.read(lambda connection: tuple(iterate_records(connection)))
-    return [each for each in found if not actions or each.action in actions]
-
-
-async def post(client: Any, page: str, path: str, **fields: str) -> Any:
-    token = form_token((await client.get(page)).text)
-    return await client.post(path, data={"csrf_token": token, **fields})
 
 
 async def test_sign_ins_are_recorded_with_address(pages: Any):
     client = await pages.signed_in_client(Role.OPERATOR)
     await client.post("/sign-in", data={"name": "operator", "password": "wrong"})
     await client.post("/sign-in", data={"name": "my password", "password": "wrong"})
-    await post(client, "/", "/sign-out")
-    found = await records(pages, AuditAction.SIGNED_IN, AuditAction.SIGN_IN_REJECTED, AuditAction.SIGNED_OUT)
+    await post(client, "/sign-out")
+    found = await pages.records(AuditAction.SIGNED_IN, AuditAction.SIGN_IN_REJECTED, AuditAction.SIGNED_OUT)
     assert [(each.action, each.channel, each.actor, each.subject, each.origin) for each in found] == [
         ("signed_in", "page", "operator", "operator", "127.0.0.1"),
         ("sign_in_rejected", "page", "", "operator", "127.0.0.1"),
@@ -67,7 +50,7 @@ async def test_result_is_shown_to_nobody_unrecorded(pages: Any, monkeypatch: pyt
     key = await status_pages.unmatched_result(pages)
     client = await pages.signed_in_client(Role.VIEWER)
     assert (await client.get(f"/results/{key}")).status_code == 200
-    (look,) = await records(pages, AuditAction.RESULT_SHOWN)
+    (look,) = await pages.records(AuditAction.RESULT_SHOWN)
     assert (look.actor, look.subject, look.channel) == ("viewer", key, "page")
 
     async def refuse(work: Any) -> Any:
@@ -80,11 +63,11 @@ async def test_result_is_shown_to_nobody_unrecorded(pages: Any, monkeypatch: pyt
 async def test_words_of_the_service_are_a_look(seeded: Any):
     client = await seeded.signed_in_client(Role.OPERATOR)
     await client.get(f"/orders/{GOOD}")
-    assert await records(seeded, AuditAction.SERVICE_WORDS_SHOWN) == []
+    assert await seeded.records(AuditAction.SERVICE_WORDS_SHOWN) == []
     said = ServiceMessage(at=datetime.now(UTC), text="Petrova is unknown")
     await seeded.write(lambda uow: uow.vault.save_service_message(1, GOOD, said))
     await client.get(f"/orders/{GOOD}")
-    (look,) = await records(seeded, AuditAction.SERVICE_WORDS_SHOWN)
+    (look,) = await seeded.records(AuditAction.SERVICE_WORDS_SHOWN)
     assert (look.actor, look.subject) == ("operator", GOOD)
 
 
@@ -92,10 +75,10 @@ async def test_decisions_name_account_subject_and_job(seeded: Any):
     client = await seeded.signed_in_client(Role.OPERATOR)
     job = await seeded.get_job(JobKind.DELIVER_REPORT)
     other = await seeded.get_job(JobKind.UPDATE_LINE_TASK)
-    await post(client, "/waiting", f"/jobs/{job.id}/retry")
-    await post(client, "/waiting", f"/jobs/{other.id}/dismiss", note=NOTE)
-    await post(client, f"/orders/{HELD}", f"/orders/{HELD}/retry")
-    found = await records(seeded, AuditAction.JOB_RETRIED, AuditAction.JOB_DISMISSED)
+    await post(client, f"/jobs/{job.id}/retry")
+    await post(client, f"/jobs/{other.id}/dismiss", note=NOTE)
+    await post(client, f"/orders/{HELD}/retry")
+    found = await seeded.records(AuditAction.JOB_RETRIED, AuditAction.JOB_DISMISSED)
     assert [(each.action, each.actor, each.subject) for each in found][1:] == [
         ("job_dismissed", "operator", GOOD),
         ("job_retried", "operator", HELD),
@@ -111,11 +94,11 @@ async def test_audit_names_no_patient_and_is_whole(seeded: Any):
     await seeded.write(lambda uow: record_refusal(uow, "folder", content, "the file is no table", now))
     (message,), _ = await seeded.context.store.run(lambda uow: uow.refused_messages.list(limit=1))
     await client.get(f"/refused/{message.key}")
-    await post(client, f"/refused/{message.key}", f"/refused/{message.key}/raw")
-    await post(client, f"/refused/{message.key}", f"/refused/{message.key}/dismiss", note=NOTE)
+    await post(client, f"/refused/{message.key}/raw")
+    await post(client, f"/refused/{message.key}/dismiss", note=NOTE)
     job = await seeded.get_job(JobKind.UPDATE_LINE_TASK)
-    await post(client, "/waiting", f"/jobs/{job.id}/dismiss", note=NOTE)
-    found = await records(seeded)
+    await post(client, f"/jobs/{job.id}/dismiss", note=NOTE)
+    found = await seeded.records()
     actions = {each.action for each in found}
     assert {"sender_name_shown", "raw_message_shown", "refused_dismissed", "job_dismissed"} <= actions
 

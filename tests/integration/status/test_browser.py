@@ -2,72 +2,32 @@
 
 from __future__ import annotations
 
-import asyncio
-import shutil
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from pathlib import Path
+from collections.abc import Awaitable
 
 import pytest
-from playwright.async_api import Browser, ConsoleMessage, Page, async_playwright
+from playwright.async_api import Browser, Page
 
-from lab_agent import web_server
 from lab_agent.catalogue.spreadsheet.csv_files import read_tables
 from lab_agent.catalogue_service.versions import activate
-from lab_agent.domain.ids import OrderKey
 from lab_agent.domain.job_records import JobKind
 from lab_agent.domain.state_machines import JobState, OrderState, ReportState
-from lab_agent.status.app import create_app
 from tests.harness import status_pages
+from tests.harness.browser import needs_chromium
 from tests.harness.clock import wait_until
 from tests.harness.paths import CATALOGUE
-from tests.integration.status.test_groups import add_rejected
-from tests.integration.status.test_groups import states as failed_states
+from tests.integration.status.conftest import HELD, StatusPages, served
 
-HELD = OrderKey("R0000000000HELD")
-CHROMIUM = shutil.which("chromium")
-ARGS = ["--no-sandbox", "--disable-background-networking", "--disable-component-update", "--disable-sync", "--no-first-run"]
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium here: the page is not looked at in a browser")
-
-
-@asynccontextmanager
-async def served(page) -> AsyncIterator[str]:
-    sock = web_server.listen("127.0.0.1", 0, settings_group="status")
-    app = create_app(page.context)
-    task = asyncio.create_task(web_server.serve(app, sock, drain=2, on_stop=app.state.change_feed.close))
-    try:
-        yield f"http://127.0.0.1:{sock.getsockname()[1]}"
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-
-
-@pytest.fixture
-async def browser() -> AsyncIterator[Browser]:
-    async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=ARGS)
-        yield browser
-        await browser.close()
+pytestmark = [needs_chromium, pytest.mark.slow]
 
 
 @pytest.mark.parametrize("scripts", [True, False], ids=["with scripts", "without scripts"])
-async def test_operator_logs_in_opens_order_and_retries(seeded, browser, scripts, tmp_path: Path):
-    complaints: list[str] = []
-
-    def heard(message: ConsoleMessage) -> None:
-        if message.type in {"error", "warning"}:
-            complaints.append(message.text)
-
+async def test_operator_logs_in_opens_order_and_retries(seeded, browser, scripts):
     async with served(seeded) as base:
         context = await browser.new_context(java_script_enabled=scripts, color_scheme="dark")
         tab = await context.new_page()
-        tab.on("console", heard)
+        complaints = heard(tab)
         tab.on("dialog", lambda dialog: complaints.append(f"dialog: {dialog.message}"))
-        await tab.goto(f"{base}/orders")
-        await tab.get_by_label("Name").fill("operator")
-        await tab.get_by_label("Password").fill("a long password")
-        await tab.get_by_role("button", name="Sign in").click()
-        await tab.wait_for_url("**/orders")
+        await signed_in(tab, base, "/orders")
         await tab.get_by_label("Key, Task id").fill("7000000")
         await tab.get_by_role("button", name="Search").click()
         await tab.get_by_role("link", name="R0000000000GOOD").click()
@@ -89,23 +49,38 @@ async def test_operator_logs_in_opens_order_and_retries(seeded, browser, scripts
     assert complaints == []
 
 
+def heard(tab: Page) -> list[str]:
+    """What the browser complains about from now on."""
+    found: list[str] = []
+    tab.on("console", lambda message: found.append(message.text) if message.type in {"error", "warning"} else None)
+    return found
+
+
+async def clocked(browser: Browser, base: str, path: str) -> Page:
+    """A tab of an operator whose time is moved by the test."""
+    tab = await browser.new_page()
+    await tab.clock.install()
+    await signed_in(tab, base, path)
+    return tab
+
+
+def end_holding(pages: StatusPages) -> Awaitable[None]:
+    """Have the held order fetched."""
+    return pages.write(
+        lambda uow: uow.orders.save(uow.orders.get_for_update(HELD).transition_to(OrderState.FETCHED, pages.clock.now()))
+    )
+
+
 async def test_page_refreshes_except_during_input(seeded, browser):
     """The page refreshes itself, but never while somebody fills in a form."""
     async with served(seeded) as base:
-        tab = await browser.new_page()
-        await tab.clock.install()
-        await tab.goto(f"{base}/waiting")
-        await tab.get_by_label("Name").fill("operator")
-        await tab.get_by_label("Password").fill("a long password")
-        await tab.get_by_role("button", name="Sign in").click()
+        tab = await clocked(browser, base, "/waiting")
         held = tab.get_by_text("Order held")
         await held.wait_for()
         review = tab.locator(".members > li").filter(has_text="Submit the order to the laboratory system")
         await review.get_by_text("Settle by hand").click()
         await review.get_by_label("It was done").fill("half a sen")
-        await seeded.write(
-            lambda uow: uow.orders.save(uow.orders.get_for_update(HELD).transition_to(OrderState.FETCHED, seeded.clock.now()))
-        )
+        await end_holding(seeded)
         await tab.clock.run_for(30_000)
         assert await held.is_visible()
         assert await review.get_by_label("It was done").input_value() == "half a sen"
@@ -125,43 +100,16 @@ async def signed_in(tab: Page, base: str, path: str) -> None:
 
 
 @pytest.mark.parametrize("scripts", [True, False], ids=["with scripts", "without scripts"])
-async def test_operator_matches_releases_dismisses_and_stops_test(seeded, browser, scripts, tmp_path: Path):
-    folder = status_pages.use_mappings(seeded, tmp_path / "mappings")
+async def test_operator_releases_dismisses_and_mends_a_form(seeded, browser, scripts):
+    """On a phone; the other decisions are in the browser of the acceptance tests."""
     await status_pages.add_orders(seeded)
-    lost, late = (
-        await status_pages.unmatched_result(seeded, documents=(), not_performed=()),
-        await status_pages.late_result(seeded),
-    )
-    mended, useless = (
-        await status_pages.unmapped_result(seeded, "glu", "GLU9"),
-        await status_pages.unmatched_result(seeded, report_id="useless"),
-    )
-    with (folder / "codes.csv").open("a") as table:
-        table.write("GLU9,2345-7,Glucose,\n")
-    with (folder / "units.csv").open("a") as table:
-        table.write("g/dL,g/dL\n")
-    now = seeded.clock.now()
-    await activate(seeded.context.store, read_tables(CATALOGUE), origin="x", by=None, now=now)
-    complaints: list[str] = []
+    late, useless = await status_pages.late_result(seeded), await status_pages.unmatched_result(seeded, report_id="useless")
+    await activate(seeded.context.store, read_tables(CATALOGUE), origin="x", by=None, now=seeded.clock.now())
     async with served(seeded) as base:
         context = await browser.new_context(java_script_enabled=scripts, viewport={"width": 400, "height": 800})
         tab = await context.new_page()
-        tab.on("console", lambda message: complaints.append(message.text) if message.type in {"error", "warning"} else None)
-        await signed_in(tab, base, "/results")
-        output = tab.get_by_role("status")
-
-        await tab.get_by_role("link", name="lost-1").click()
-        await tab.get_by_role("link", name="Find the order").click()
-        await tab.get_by_label("Order key, requisition").fill("77-0")
-        await tab.get_by_role("button", name="Search").click()
-        await tab.get_by_label("W00").check()
-        await tab.get_by_label("How do you know?").fill("read on the paper form")
-        await tab.get_by_role("button", name="Match to this order").click()
-        await output.filter(has_text="The result is matched").wait_for()
-        assert "(read on the paper form)" in await tab.get_by_role("main").inner_text()
-        assert (await status_pages.get_report(seeded, lost)).lines == ("W00",)
-
-        await tab.goto(f"{base}/results/{late}")
+        complaints, output = heard(tab), tab.get_by_role("status")
+        await signed_in(tab, base, f"/results/{late}")
         released = tab.locator("form[action$='/release']")
         await released.get_by_label("I have reviewed").check()
         await released.get_by_label("Why?").fill("the clinic asked")
@@ -174,12 +122,6 @@ async def test_operator_matches_releases_dismisses_and_stops_test(seeded, browse
         await dismissed.get_by_label("Why?").fill("a test")
         await dismissed.get_by_role("button", name="Dismiss").click()
         await output.filter(has_text="was dismissed").wait_for()
-
-        await tab.goto(f"{base}/results")
-        await tab.get_by_role("link", name="Release unmapped results").click()
-        await tab.get_by_role("button", name="Release 1 result").click()
-        await output.filter(has_text="was released").wait_for()
-        assert (await status_pages.get_report(seeded, mended)).state is ReportState.MATCHED
 
         await tab.goto(f"{base}/turnaround")
         await tab.get_by_label("Test", exact=True).fill("001.001")
@@ -197,45 +139,6 @@ async def test_operator_matches_releases_dismisses_and_stops_test(seeded, browse
         assert await tab.evaluate("document.documentElement.scrollWidth") <= 400
         await context.close()
     assert [each for each in complaints if "422" not in each] == []
-
-
-@pytest.mark.parametrize("scripts", [True, False], ids=["with scripts", "without scripts"])
-async def test_operator_retries_forty_uploads_of_a_cause(pages, browser, scripts):
-    """From the overview, over the page that says what it does."""
-    await add_rejected(pages, 40)
-    async with served(pages) as base:
-        context = await browser.new_context(java_script_enabled=scripts, viewport={"width": 400, "height": 800})
-        tab = await context.new_page()
-        await signed_in(tab, base, "/")
-        await tab.get_by_role("heading", name="Needs you: 1 cause, 40 things wait.").wait_for()
-        await tab.get_by_role("link", name="Retry all 40").click()
-        await tab.get_by_role("heading", name="Retry all: 40 of 40?").wait_for()
-        assert await tab.evaluate("document.documentElement.scrollWidth") <= 400
-        assert await failed_states(pages) == {JobState.DEAD_LETTER}, "nothing is done before the form is sent"
-        await tab.get_by_role("button", name="Retry all").click()
-        await tab.get_by_role("status").filter(has_text="40 are due now").wait_for()
-        assert await failed_states(pages) == {JobState.DUE}
-        await context.close()
-
-
-async def test_refresh_keeps_a_half_written_decision(seeded, browser):
-    await status_pages.add_orders(seeded)
-    key = await status_pages.unmatched_result(seeded)
-    async with served(seeded) as base:
-        tab = await browser.new_page()
-        await tab.clock.install()
-        await signed_in(tab, base, f"/results/{key}")
-        note = tab.locator("form[action$='/dismiss']").get_by_label("Why?")
-        await note.fill("half a sen")
-        await tab.get_by_role("heading", name="History").click()
-        seeded.clock.advance(minutes=5)
-        await tab.clock.run_for(30_000)
-        assert await note.input_value() == "half a sen"
-        await note.fill("")
-        await tab.get_by_role("heading", name="History").click()
-        await status_pages.unmatched_result(seeded, report_id="another")
-        await tab.clock.run_for(11_000)
-        await tab.get_by_text("03:19:00", exact=True).wait_for()
 
 
 async def test_many_open_tabs_leave_connections_for_another(seeded, browser):
@@ -277,9 +180,7 @@ async def show(tab: Page, *, hidden: bool) -> None:
 @pytest.mark.parametrize("path", ["/waiting", "/rules"], ids=["while something is open", "where nothing is read again"])
 async def test_page_that_is_not_swapped_tells_death(seeded, browser, path):
     async with served(seeded) as base:
-        tab = await browser.new_page()
-        await tab.clock.install()
-        await signed_in(tab, base, path)
+        tab = await clocked(browser, base, path)
         if path == "/waiting":
             await tab.get_by_text("Settle by hand").first.click()
         await tab.clock.run_for(11_000)
@@ -291,16 +192,12 @@ async def test_page_that_is_not_swapped_tells_death(seeded, browser, path):
 
 async def test_opened_part_stays_open_when_read_again(seeded, browser):
     async with served(seeded) as base:
-        tab = await browser.new_page()
-        await tab.clock.install()
-        await signed_in(tab, base, "/")
+        tab = await clocked(browser, base, "/")
         await tab.get_by_text("Unfinished, by state").click()
         await tab.get_by_role("heading", name="On the way").click()
         held = tab.locator("tbody tr").filter(has_text="held").first
         await held.wait_for()
-        await seeded.write(
-            lambda uow: uow.orders.save(uow.orders.get_for_update(HELD).transition_to(OrderState.FETCHED, seeded.clock.now()))
-        )
+        await end_holding(seeded)
         await tab.clock.run_for(11_000)
         await tab.locator("details[data-stays][open] tbody tr").filter(has_text="fetched").first.wait_for()
 

@@ -44,9 +44,9 @@ async def test_overview_begins_with_verdict(pages: Any):
     assert first_sentence((await client.get("/")).text) == "All is well: 0 orders today."
     await open_alert(pages, ConditionId.BACKUP_OLD, days=3)
     await open_alert(pages, ConditionId.EXCHANGE_UNAVAILABLE, detail="connection refused", minutes=12)
-    text = (await client.get("/")).text
-    assert first_sentence(text).startswith("The exchange service does not answer, for 12 min.")
-    assert first_sentence(text).endswith(" And 1 more condition.")
+    told = first_sentence((await client.get("/")).text)
+    assert told.startswith("The exchange service does not answer, for 12 min.")
+    assert told.endswith(" And 1 more condition.")
 
 
 async def test_overview_tells_cause_age_affected_and_mend_of_each(seeded: Any):
@@ -92,23 +92,17 @@ async def test_history_tells_beginning_end_and_duration(seeded: Any):
     text = (await client.get("/alerts")).text
     assert "The laboratory system folder does not answer" in text
     row = next(each for each in text.split("<tr>") if "exchange.unavailable" in each)
-    assert "1 h" in row
-    assert 'href="/conditions#exchange.unavailable"' in row
-    shown_open, shown_ended = [(await client.get(f"/alerts?show={which}")).text for which in ("open", "closed")]
-    assert "lis.unavailable" in shown_open
-    assert "exchange.unavailable" not in shown_open
-    assert "exchange.unavailable" in shown_ended
-    assert "lis.unavailable" not in shown_ended
+    assert [each for each in ("1 h", 'href="/conditions#exchange.unavailable"') if each not in row] == []
+    for which, shown, hidden in (("open", "lis", "exchange"), ("closed", "exchange", "lis")):
+        listed = (await client.get(f"/alerts?show={which}")).text
+        assert (f"{shown}.unavailable" in listed, f"{hidden}.unavailable" in listed) == (True, False)
     assert (await client.get("/alerts?show=<b>")).text.count("<tr>") == text.count("<tr>")
 
 
 async def test_table_has_entry_for_every_condition(pages: Any):
-    text = unescape((await (await pages.signed_in_client(Role.VIEWER)).get("/conditions")).text)
+    text = unescape(await pages.read("/conditions"))
     assert re.findall(r'<section class="card entry" id="([^"]+)"', text) == [each.value for each in CONDITIONS]
     assert "{subject}" not in text
-    entry = CONDITIONS[ConditionId.STORE_LOCKED]
-    for words in (entry.title, entry.cause, entry.affects, entry.noticed, entry.opens, entry.ends, entry.command):
-        assert words in text
 
 
 @contextmanager
@@ -126,12 +120,7 @@ def damaged(path: Path) -> Iterator[None]:
 
 
 @pytest.mark.parametrize(
-    ("break_store", "condition"),
-    [
-        (deleted, ConditionId.STORE_DELETED),
-        (damaged, ConditionId.STORE_DAMAGED),
-    ],
-    ids=["deleted", "damaged"],
+    ("break_store", "condition"), [(deleted, ConditionId.STORE_DELETED), (damaged, ConditionId.STORE_DAMAGED)]
 )
 async def test_pages_say_what_is_wrong_with_the_store(pages: Any, tmp_path: Path, break_store: Any, condition: ConditionId):
     """The pages of a store that does not work are 503, at once, and name its condition; so does the answer to an action."""
@@ -184,8 +173,7 @@ async def test_sign_in_page_says_that_the_store_does_not_work(pages: Any, tmp_pa
         await pages.new_client().get("/readyz")
         pages.context = replace(pages.context, observed_conditions=lambda: pages.context.store.health.conditions)
         text = (await pages.new_client().get("/sign-in")).text
-    assert CONDITIONS[ConditionId.STORE_DELETED].title in text
-    assert "nobody can sign in" in text
+    assert [each for each in (CONDITIONS[ConditionId.STORE_DELETED].title, "nobody can sign in") if each not in text] == []
     assert str(tmp_path) not in text
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
@@ -12,15 +11,13 @@ from typing import Any
 import httpx
 import pytest
 
-from lab_agent import web_server
 from lab_agent.accounts import Role
 from lab_agent.domain.audit import AuditAction
 from lab_agent.settings.status import StatusSettings
-from lab_agent.status.app import create_app
 from lab_agent.status.sessions import SESSION_COOKIE
 from tests.harness.clock import DEADLINE
-from tests.integration.status.conftest import PASSWORD, StatusPages, form_token
-from tests.integration.status.test_audit_of_pages import records
+from tests.integration.status.conftest import PASSWORD, StatusPages, form_token, post
+from tests.integration.status.conftest import served as serving
 
 PROXY, ELSEWHERE = "127.0.0.1", "127.0.0.2"
 HEADER = "X-Remote-User"
@@ -36,16 +33,8 @@ class ServedPages:
 
     async def serve(self, **proxy: Any) -> None:
         table = {"header": HEADER, "trusted_addresses": [PROXY, "fd00::/8"], **proxy}
-        context = replace(self.pages.context, settings=StatusSettings.model_validate({"proxy": table}))
-        sock = web_server.listen("127.0.0.1", 0, settings_group="status")
-        self.base = f"http://127.0.0.1:{sock.getsockname()[1]}"
-        serving = asyncio.create_task(web_server.serve(create_app(context), sock, drain=2))
-
-        async def stop() -> None:
-            serving.cancel()
-            await asyncio.gather(serving, return_exceptions=True)
-
-        self._stack.push_async_callback(stop)
+        self.pages.context = replace(self.pages.context, settings=StatusSettings.model_validate({"proxy": table}))
+        self.base = await self._stack.enter_async_context(serving(self.pages))
 
     async def client(self, name: str | None, address: str = PROXY, **headers: str) -> httpx.AsyncClient:
         transport = httpx.AsyncHTTPTransport(local_address=address)
@@ -62,20 +51,30 @@ async def served(pages: StatusPages) -> AsyncIterator[ServedPages]:
 
 
 async def test_named_user_has_role_of_account(served: ServedPages):
+    """Kept from page to page; a changed role begins a new session."""
     await served.serve()
     client = await served.client("Operator")
     shown = await client.get("/")
-    assert shown.status_code == 200
-    assert "(operator)" in shown.text
-    (found,) = await records(served.pages, AuditAction.SIGNED_IN)
+    assert (shown.status_code, "(operator)" in shown.text) == (200, True)
+    assert {"HttpOnly", "SameSite=strict"} <= set(shown.headers["set-cookie"].split("; "))
+    (found,) = await served.pages.records(AuditAction.SIGNED_IN)
     assert (found.subject, found.actor, json.loads(found.details)) == ("operator", "operator", {"by": "proxy"})
+    second = await client.get("/orders")
+    assert "set-cookie" not in second.headers
+    assert form_token(shown.text) == form_token(second.text)
+    await served.pages.context.accounts.set_role("operator", Role.VIEWER, now=served.pages.clock.now())
+    changed = await client.get("/")
+    assert ("(viewer)" in changed.text, "set-cookie" in changed.headers) == (True, True)
 
 
 async def test_named_user_without_account_has_configured_role(served: ServedPages):
+    """An empty header names nobody, and an impossible name gets in nowhere."""
     await served.serve(role="viewer")
-    shown = await (await served.client("anna")).get("/")
-    assert "anna" in shown.text
-    assert "(viewer)" in shown.text
+    shown = (await (await served.client("anna")).get("/")).text
+    assert [each for each in ("anna", "(viewer)") if each not in shown] == []
+    for name, status in (("LAB\\anna", 403), ("<script>", 403), ("a" * 65, 403), ("", 303)):
+        answer = await (await served.client(name)).get("/")
+        assert (name, answer.status_code, "<script>" in answer.text) == (name, status, False)
 
 
 async def test_user_without_account_or_role_is_told(served: ServedPages):
@@ -87,32 +86,17 @@ async def test_user_without_account_or_role_is_told(served: ServedPages):
         assert part in answer.text
     assert SESSION_COOKIE not in client.cookies
     await client.get("/orders")
-    (found,) = await records(served.pages, AuditAction.SIGN_IN_REJECTED)
+    (found,) = await served.pages.records(AuditAction.SIGN_IN_REJECTED)
     assert (found.subject, json.loads(found.details)) == ("anna", {"by": "proxy"})
 
 
-@pytest.mark.parametrize("name", ["LAB\\anna", "<script>", "a" * 65])
-async def test_impossible_name_is_refused(served: ServedPages, name: str):
+async def test_spoofed_header_from_elsewhere_is_ignored(served: ServedPages):
     await served.serve(role="admin")
-    answer = await (await served.client(name)).get("/")
-    assert answer.status_code == 403
-    assert "<script>" not in answer.text
-
-
-async def test_empty_header_names_nobody(served: ServedPages):
-    await served.serve(role="admin")
-    assert (await (await served.client("")).get("/")).status_code == 303
-
-
-@pytest.mark.parametrize("forwarded", [{}, {"X-Forwarded-For": PROXY}, {"X-Real-IP": PROXY, "Forwarded": f"for={PROXY}"}])
-async def test_spoofed_header_from_elsewhere_is_ignored(served: ServedPages, forwarded: dict[str, str]):
-    await served.serve(role="admin")
-    client = await served.client("admin", ELSEWHERE, **forwarded)
-    answer = await client.get("/")
-    assert answer.status_code == 303
-    assert answer.headers["location"] == "/sign-in"
-    assert "set-cookie" not in answer.headers
-    assert await records(served.pages, AuditAction.SIGNED_IN) == []
+    for forwarded in ({}, {"X-Forwarded-For": PROXY}, {"X-Real-IP": PROXY, "Forwarded": f"for={PROXY}"}):
+        answer = await (await served.client("admin", ELSEWHERE, **forwarded)).get("/")
+        assert (answer.status_code, answer.headers["location"]) == (303, "/sign-in")
+        assert "set-cookie" not in answer.headers
+    assert await served.pages.records(AuditAction.SIGNED_IN) == []
 
 
 async def test_forwarded_address_does_not_become_trusted(served: ServedPages):
@@ -126,7 +110,7 @@ async def test_proxy_stays_trusted_when_it_forwards(served: ServedPages):
     await served.serve()
     client = await served.client("operator", **{"X-Forwarded-For": "192.0.2.7"})
     assert (await client.get("/")).status_code == 200
-    (found,) = await records(served.pages, AuditAction.SIGNED_IN)
+    (found,) = await served.pages.records(AuditAction.SIGNED_IN)
     assert found.origin == "192.0.2.7"
 
 
@@ -159,52 +143,29 @@ async def test_header_goes_before_session_of_another(served: ServedPages):
 
 async def test_forms_need_token_of_session(served: ServedPages):
     await served.serve()
-    client = await served.client("operator")
-    assert (await client.post("/sign-out", data={"csrf_token": ""})).status_code == 403
+    client, stranger = await served.client("operator"), await served.client("operator")
     token = form_token((await client.get("/")).text)
-    stranger = await served.client("operator")
-    assert (await stranger.post("/sign-out", data={"csrf_token": token})).status_code == 403
-    assert (await client.post("/sign-out", data={"csrf_token": token}, headers={"Origin": "http://evil"})).status_code == 403
+    for sender, sent, headers in ((client, "", {}), (stranger, token, {}), (client, token, {"Origin": "http://evil"})):
+        assert (await sender.post("/sign-out", data={"csrf_token": sent}, headers=headers)).status_code == 403
     assert (await client.post("/sign-out", data={"csrf_token": token})).status_code == 303
-
-
-async def test_session_is_kept_from_page_to_page(served: ServedPages):
-    await served.serve()
-    client = await served.client("viewer")
-    first = await client.get("/")
-    assert {"HttpOnly", "SameSite=strict"} <= set(first.headers["set-cookie"].split("; "))
-    second = await client.get("/orders")
-    assert "set-cookie" not in second.headers
-    assert form_token(first.text) == form_token(second.text)
-
-
-async def test_changed_role_begins_new_session(served: ServedPages):
-    await served.serve()
-    client = await served.client("operator")
-    await client.get("/")
-    await served.pages.context.accounts.set_role("operator", Role.VIEWER, now=served.pages.clock.now())
-    changed = await client.get("/")
-    assert "(viewer)" in changed.text
-    assert "set-cookie" in changed.headers
 
 
 async def test_program_without_cookies_is_recorded_once(served: ServedPages):
+    """Each sign-in after the session has ended, or was ended, is recorded again."""
     await served.serve()
+
+    async def recorded() -> int:
+        return len(await served.pages.records(AuditAction.SIGNED_IN))
+
     for _ in range(3):
         assert (await (await served.client("viewer")).get("/")).status_code == 200
-    assert len(await records(served.pages, AuditAction.SIGNED_IN)) == 1
+    assert await recorded() == 1
     served.pages.clock.advance(hours=8)
-    await (await served.client("viewer")).get("/")
-    assert len(await records(served.pages, AuditAction.SIGNED_IN)) == 2
-
-
-async def test_sign_in_after_sign_out_is_recorded(served: ServedPages):
-    await served.serve()
     client = await served.client("viewer")
-    token = form_token((await client.get("/")).text)
-    assert (await client.post("/sign-out", data={"csrf_token": token})).status_code == 303
+    assert (await post(client, "/sign-out")).status_code == 303
+    assert await recorded() == 2
     assert (await client.get("/")).status_code == 200
-    assert len(await records(served.pages, AuditAction.SIGNED_IN)) == 2
+    assert await recorded() == 3
 
 
 async def test_header_means_nothing_without_setting(pages: StatusPages):
