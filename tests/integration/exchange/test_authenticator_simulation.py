@@ -16,9 +16,9 @@ from lab_agent.errors import Failure
 from lab_agent.exchange.authenticator import Authenticator
 from lab_agent.http_client import HttpClient, HttpOptions
 from lab_agent.settings.exchange import OAuthSettings
-from tests.fakes.memory_store import MemoryStore
 from tests.harness.clock import VirtualClock
 from tests.harness.proof import FIGURES, SHARE
+from tests.integration.exchange.conftest import FakeTokenStore
 
 
 @dataclass
@@ -66,7 +66,7 @@ OAUTH = {"auth_url": "https://auth.example", "client_id": "lab", "client_secret"
 PASSWORD = OAuthSettings.model_validate({**OAUTH, "grant": "password", "username": "u", "password": "p"})
 
 
-async def _work(service: TokenService, store: MemoryStore, steps: list[tuple[int, str]]) -> None:
+async def _work(service: TokenService, store: FakeTokenStore, steps: list[tuple[int, str]]) -> None:
     clock = VirtualClock()
     async with HttpClient(HttpOptions(timeout=5), transport=httpx.MockTransport(service.handle)) as http:
         processes = [Authenticator(PASSWORD, http, store, clock, f"worker-{number}") for number in range(3)]
@@ -103,12 +103,12 @@ stories = st.lists(st.tuples(st.integers(0, 2), st.sampled_from(["call", "call",
 def _tell(weather: list[str], steps: list[tuple[int, Any]]) -> None:
     service = TokenService(list(weather))
     with patch("lab_agent.exchange.authenticator._LEASE_POLL_SECONDS", 0.0):
-        asyncio.run(_work(service, MemoryStore(), steps))
+        asyncio.run(_work(service, FakeTokenStore(), steps))
     assert service.most_asking <= 1
     assert set(service.reused) <= service.lost
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(weathers, stories)
 def test_concurrent_refreshes_stay_serial_and_recover(weather: list[str], steps: list[tuple[int, Any]]) -> None:
     """One asks at a time, only a lost reply lets a refresh token be sent twice, and it always recovers."""

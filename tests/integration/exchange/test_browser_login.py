@@ -49,41 +49,21 @@ def test_every_login_has_own_state_and_verifier() -> None:
     one, other = browser_login.start_login(oauth()), browser_login.start_login(oauth())
     assert one.state != other.state
     assert one.verifier != other.verifier
-
-
-def test_authorization_url_without_pkce_and_scope() -> None:
-    sign_in = browser_login.start_login(oauth(pkce=False, scope=""))
-    assert set(asked(sign_in)) == {"response_type", "client_id", "redirect_uri", "state"}
-    assert sign_in.verifier is None
-
-
-def test_noninteractive_grant_rejects_login() -> None:
+    plain = browser_login.start_login(oauth(pkce=False, scope=""))
+    assert (set(asked(plain)), plain.verifier) == ({"response_type", "client_id", "redirect_uri", "state"}, None)
     with pytest.raises(errors.SettingsError, match="needs no sign-in"):
         browser_login.start_login(oauth(grant="basic", username="u", password="p"))
 
 
 def test_pasted_callback_yields_code() -> None:
+    """But not one of another sign-in, or a failed one."""
     sign_in = browser_login.start_login(oauth())
-    assert browser_login.parse_callback(f"  {CALLBACK}&code=a%2Bb&state={sign_in.state}\n", sign_in) == CodeGrant(
-        "a+b", sign_in.verifier
-    )
-
-
-@pytest.mark.parametrize(
-    "query",
-    [
-        "",
-        "code=x",
-        "code=x&state=other",
-        "code=x&state={state}&state=other",
-        "state={state}",
-        "state={state}&error=access_denied&code=x",
-    ],
-)
-def test_foreign_or_failed_callback_rejected(query: str) -> None:
-    sign_in = browser_login.start_login(oauth())
-    with pytest.raises(errors.AuthenticationRequired):
-        browser_login.parse_callback("https://lab.example/cb?" + query.format(state=sign_in.state), sign_in)
+    found = browser_login.parse_callback(f"  {CALLBACK}&code=a%2Bb&state={sign_in.state}\n", sign_in)
+    assert found == CodeGrant("a+b", sign_in.verifier)
+    ours = f"state={sign_in.state}"
+    for query in ("", "code=x", "code=x&state=other", f"code=x&{ours}&state=other", ours, f"{ours}&error=access_denied&code=x"):
+        with pytest.raises(errors.AuthenticationRequired):
+            browser_login.parse_callback(f"https://lab.example/cb?{query}", sign_in)
 
 
 async def test_callback_received_and_other_requests_ignored(

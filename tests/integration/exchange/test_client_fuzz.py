@@ -5,6 +5,7 @@ from typing import Any
 from unittest.mock import patch
 
 import httpx
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -15,8 +16,8 @@ from lab_agent.exchange.authenticator import Authenticator
 from lab_agent.exchange.client import ExchangeClient
 from lab_agent.http_client import HttpClient, HttpOptions
 from lab_agent.settings.exchange import ExchangeSettings
-from tests.fakes.memory_store import MemoryStore
 from tests.harness.clock import VirtualClock
+from tests.integration.exchange.conftest import FakeTokenStore
 
 GIVEN = {
     "base_url": "https://service.example/",
@@ -78,6 +79,7 @@ async def _ask_everything(client: ExchangeClient) -> int:
     return failed
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(statuses, headers, bodies)
 def test_arbitrary_response_succeeds_or_raises_our_failure(status: int, given_headers: dict[str, str], body: Any) -> None:
@@ -88,7 +90,7 @@ def test_arbitrary_response_succeeds_or_raises_our_failure(status: int, given_he
         group = ExchangeSettings.model_validate(GIVEN)
         async with HttpClient(HttpOptions(timeout=5), transport=httpx.MockTransport(handle)) as http:
             return await _ask_everything(
-                ExchangeClient(group, http, Authenticator(group.oauth, http, MemoryStore(), VirtualClock(), "me"))
+                ExchangeClient(group, http, Authenticator(group.oauth, http, FakeTokenStore(), VirtualClock(), "me"))
             )
 
     with patch("lab_agent.exchange.requests.backoff_delay", lambda *_: 0.0):

@@ -2,21 +2,17 @@
 
 import asyncio
 import gzip
-import ipaddress
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 
 from lab_agent import errors
 from lab_agent.http_client import HttpClient, HttpOptions
+from tests.harness.certificates import CertificateAuthority
 
 Say = Callable[["Exchange"], Awaitable[None]]
 
@@ -94,54 +90,53 @@ async def test_connection_reused_and_cookies_not_kept() -> None:
     assert server.requests[0].startswith(b"GET /a?b=c%7Cd%2Be%20f HTTP/1.1\r\n")
 
 
-@pytest.mark.parametrize("method", ["POST", "PUT"])
-async def test_broken_write_sent_once_with_unknown_outcome(method: str) -> None:
+async def test_broken_write_sent_once_with_unknown_outcome() -> None:
     async def first_well(exchange: Exchange) -> None:
         await (exchange.reply() if exchange.number == 1 else hang_up(exchange))
 
-    async with peer(first_well) as server, client() as http:
-        await http.send("GET", "warm", base=server.base)
-        with pytest.raises(errors.OutcomeUnknown):
-            await http.send(method, "x", base=server.base, content=b"{}")
-    assert len(server.requests) == 2
-    assert server.connections == 1
+    for method, expected in (("POST", errors.OutcomeUnknown), ("PUT", errors.OutcomeUnknown), ("GET", errors.ServiceUnavailable)):
+        async with peer(first_well) as server, client() as http:
+            await http.send("GET", "warm", base=server.base)
+            with pytest.raises(expected):
+                await http.send(method, "x", base=server.base, content=b"{}")
+        assert (len(server.requests), server.connections) == (2, 1), method
 
 
-async def test_broken_get_is_temporary_failure() -> None:
-    async with peer(hang_up) as server, client() as http:
-        with pytest.raises(errors.ServiceUnavailable):
-            await http.send("GET", "x", base=server.base)
-    assert len(server.requests) == 1
-
-
-@pytest.mark.parametrize("method", ["GET", "POST", "PUT"])
-async def test_closed_port_means_nothing_sent(method: str) -> None:
+async def test_unreachable_address_means_nothing_sent() -> None:
+    """A closed port, an unknown host, a proxy that is away, and a port that speaks no TLS."""
     async with peer(ok) as server:
-        base = server.base
-    async with client() as http:
+        closed = server.base
+    nowhere = "http://nowhere.invalid/"
+    for method, base, options in (
+        ("GET", closed, {}),
+        ("PUT", closed, {}),
+        ("POST", nowhere, {}),
+        ("POST", nowhere, {"proxy": closed}),
+    ):
+        async with client(**options) as http:
+            with pytest.raises(errors.ServiceUnavailable, match="cannot be reached"):
+                await http.send(method, "x?name=Smith", base=base, content=b"{}")
+    async with peer(ok) as server, client(connect_timeout=0.2) as http:
         with pytest.raises(errors.ServiceUnavailable, match="cannot be reached"):
-            await http.send(method, "x?name=Smith", base=base, content=b"{}")
+            await http.send("POST", "x", base=server.base.replace("http:", "https:"), content=b"{}")
+    assert server.requests == []
 
 
-async def test_unknown_host_means_nothing_sent() -> None:
-    async with client() as http:
-        with pytest.raises(errors.ServiceUnavailable, match="cannot be reached"):
-            await http.send("POST", "x", base="http://nowhere.invalid/", content=b"{}")
+BOTH = pytest.mark.parametrize(("method", "expected"), [("GET", errors.ServiceUnavailable), ("POST", errors.OutcomeUnknown)])
 
 
-@pytest.mark.parametrize(("method", "expected"), [("GET", errors.ServiceUnavailable), ("POST", errors.OutcomeUnknown)])
-@pytest.mark.parametrize("options", [{"read_timeout": 0.1}, {"timeout": 0.1}])
-async def test_silent_server_times_out(method: str, expected: type, options: dict[str, float]) -> None:
-    async def nothing(exchange: Exchange) -> None:
-        await exchange.reader.read()
-
-    async with peer(nothing) as server, client(**options) as http:
-        with pytest.raises(errors.Failure) as caught:
+async def assert_fails(server: Peer, method: str, expected: type, match: str = "", **options: object) -> None:
+    async with client(**options) as http:
+        with pytest.raises(errors.Failure, match=match) as caught:
             await http.send(method, "x", base=server.base, content=b"{}")
     assert type(caught.value) is expected
 
 
-async def test_slow_server_ended_by_total_timeout() -> None:
+@BOTH
+async def test_silent_or_slow_server_times_out(method: str, expected: type) -> None:
+    async def nothing(exchange: Exchange) -> None:
+        await exchange.reader.read()
+
     async def drip(exchange: Exchange) -> None:
         exchange.writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n")
         while not exchange.reader.at_eof():
@@ -149,83 +144,73 @@ async def test_slow_server_ended_by_total_timeout() -> None:
             await exchange.writer.drain()
             await asyncio.sleep(0.02)
 
-    async with peer(drip) as server, client(timeout=0.3) as http:
-        with pytest.raises(errors.OutcomeUnknown):
-            await http.send("POST", "x", base=server.base, content=b"{}")
+    for say, options in ((nothing, {"read_timeout": 0.1}), (nothing, {"timeout": 0.1}), (drip, {"timeout": 0.2})):
+        async with peer(say) as server:
+            await assert_fails(server, method, expected, **options)
 
 
-@pytest.mark.parametrize(("method", "expected"), [("GET", errors.ServiceUnavailable), ("POST", errors.OutcomeUnknown)])
-@pytest.mark.parametrize("cut", [b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n{}", b"HTTP/1.1 20", b"nonsense\r\n\r\n"])
-async def test_truncated_or_non_http_response_fails(method: str, expected: type, cut: bytes) -> None:
-    async def say(exchange: Exchange) -> None:
-        exchange.writer.write(cut)
-        await exchange.writer.drain()
-        await hang_up(exchange)
+@BOTH
+async def test_truncated_or_non_http_response_fails(method: str, expected: type) -> None:
+    for cut in (b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n{}", b"HTTP/1.1 20", b"nonsense\r\n\r\n"):
 
-    async with peer(say) as server, client() as http:
-        with pytest.raises(errors.Failure) as caught:
-            await http.send(method, "x", base=server.base, content=b"{}")
-    assert type(caught.value) is expected
+        async def say(exchange: Exchange, cut: bytes = cut) -> None:
+            exchange.writer.write(cut)
+            await exchange.writer.drain()
+            await hang_up(exchange)
 
-
-LONG_HEADERS = {
-    "value": b"HTTP/1.1 200 OK\r\nX-Policy: " + b"a" * 9000,
-    "name": b"HTTP/1.1 200 OK\r\n" + b"a" * 9000 + b": 1",
-    "reason": b"HTTP/1.1 200 " + b"a" * 9000,
-    "cookie": b"HTTP/1.1 200 OK\r\nSet-Cookie: a=" + b"a" * 60_000,
-}
+        async with peer(say) as server:
+            await assert_fails(server, method, expected)
 
 
-@pytest.mark.parametrize("head", LONG_HEADERS.values(), ids=LONG_HEADERS)
-@pytest.mark.parametrize(("method", "expected"), [("GET", errors.ServiceUnavailable), ("PUT", errors.OutcomeUnknown)])
-async def test_long_header_is_read_or_told_by_its_setting(head: bytes, method: str, expected: type) -> None:
-    async def say(exchange: Exchange) -> None:
-        exchange.writer.write(head + b"\r\nContent-Length: 2\r\n\r\n{}")
-        await exchange.writer.drain()
+LONG_HEADERS = (
+    b"HTTP/1.1 200 OK\r\nX-Policy: " + b"a" * 9000,
+    b"HTTP/1.1 200 OK\r\n" + b"a" * 9000 + b": 1",
+    b"HTTP/1.1 200 " + b"a" * 9000,
+    b"HTTP/1.1 200 OK\r\nSet-Cookie: a=" + b"a" * 60_000,
+)
 
-    async with peer(say) as server:
-        async with client() as http:
-            assert (await http.send(method, "x", base=server.base)).body == b"{}"
-        async with client(max_header=8192) as http:
-            with pytest.raises(errors.Failure, match="max_header") as caught:
-                await http.send(method, "x", base=server.base)
-    assert type(caught.value) is expected
+
+@BOTH
+async def test_long_header_is_read_or_told_by_its_setting(method: str, expected: type) -> None:
+    for head in LONG_HEADERS:
+
+        async def say(exchange: Exchange, head: bytes = head) -> None:
+            exchange.writer.write(head + b"\r\nContent-Length: 2\r\n\r\n{}")
+            await exchange.writer.drain()
+
+        async with peer(say) as server:
+            async with client() as http:
+                assert (await http.send(method, "x", base=server.base)).body == b"{}"
+            await assert_fails(server, method, expected, "max_header", max_header=8192)
 
 
 @pytest.mark.parametrize(("method", "expected"), [("GET", errors.AnswerTooLarge), ("POST", errors.InvalidResponse)])
-@pytest.mark.parametrize("packed", [True, False])
-async def test_oversized_response_fails_compressed_or_not(method: str, expected: type, packed: bool) -> None:
+async def test_oversized_response_fails_compressed_or_not(method: str, expected: type) -> None:
     async def large(exchange: Exchange) -> None:
-        body = gzip.compress(b" " * 200_000) if packed else b" " * 200_000
-        await exchange.reply(body, "200 OK", *(["Content-Encoding: gzip"] if packed else []))
+        await exchange.reply(b" " * 200_000)
 
-    async with peer(large) as server, client(max_response=100_000) as http:
-        with pytest.raises(errors.Failure, match="100000 bytes") as caught:
-            await http.send(method, "x", base=server.base, content=b"{}")
-    assert type(caught.value) is expected
-
-
-@pytest.mark.parametrize("coding", ["gzip, gzip", "deflate,gzip", "gzip, gzip, gzip"])
-async def test_response_compressed_more_than_once_is_not_read(coding: str) -> None:
-    """A few kilobytes of it would be gigabytes before their size is known."""
-
-    async def bomb(exchange: Exchange) -> None:
-        body = b" " * 1_000_000
-        for _ in coding.split(","):
-            body = gzip.compress(body)
-        await exchange.reply(body, "200 OK", f"Content-Encoding: {coding}")
-
-    async with peer(bomb) as server, client() as http:
-        with pytest.raises(errors.ServiceUnavailable, match="compressed"):
-            await http.send("GET", "x", base=server.base)
-
-
-async def test_compressed_response_decompressed() -> None:
     async def packed(exchange: Exchange) -> None:
-        await exchange.reply(gzip.compress(b'{"a": 1}'), "200 OK", "Content-Encoding: gzip")
+        await exchange.reply(gzip.compress(b" " * 200_000), "200 OK", "Content-Encoding: gzip")
 
+    for say in (large, packed):
+        async with peer(say) as server:
+            await assert_fails(server, method, expected, "100000 bytes", max_response=100_000)
     async with peer(packed) as server, client() as http:
-        assert (await http.send("GET", "x", base=server.base)).body == b'{"a": 1}'
+        assert (await http.send("GET", "x", base=server.base)).body == b" " * 200_000
+
+
+async def test_response_compressed_more_than_once_is_not_read() -> None:
+    """A few kilobytes of it would be gigabytes before their size is known."""
+    for coding in ("gzip, gzip", "deflate,gzip", "gzip, gzip, gzip"):
+
+        async def bomb(exchange: Exchange, coding: str = coding) -> None:
+            body = b" " * 100_000
+            for _ in coding.split(","):
+                body = gzip.compress(body)
+            await exchange.reply(body, "200 OK", f"Content-Encoding: {coding}")
+
+        async with peer(bomb) as server:
+            await assert_fails(server, "GET", errors.ServiceUnavailable, "compressed")
 
 
 async def test_same_origin_redirect_followed_only_for_get() -> None:
@@ -256,66 +241,29 @@ async def test_redirect_loop_ends() -> None:
     async def circle(exchange: Exchange) -> None:
         await exchange.reply(b"", "302 Found", "Location: /a")
 
-    async with peer(circle) as server, client() as http:
-        with pytest.raises(errors.ServiceUnavailable, match="redirects"):
-            await http.send("GET", "a", base=server.base)
+    async with peer(circle) as server:
+        await assert_fails(server, "GET", errors.ServiceUnavailable, "redirects")
     assert len(server.requests) == 4
 
 
-async def test_proxy_environment_variables_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1/")
-    monkeypatch.setenv("ALL_PROXY", "http://127.0.0.1:1/")
+async def test_proxy_of_the_settings_alone_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With its password; none that the environment names."""
+    for name in ("HTTP_PROXY", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1/")
     async with peer(ok) as server, client() as http:
         assert (await http.send("GET", "x", base=server.base)).status == 200
-
-
-async def test_proxy_used_with_its_password() -> None:
     async with peer(ok) as proxy, client(proxy=proxy.base.replace("//", "//user:pa%40ss@")) as http:
         assert (await http.send("GET", "x", base="http://service.invalid/")).status == 200
     assert proxy.requests[0].startswith(b"GET http://service.invalid/x HTTP/1.1")
     assert b"proxy-authorization: Basic dXNlcjpwYUBzcw==" in proxy.requests[0]
 
 
-async def test_unreachable_proxy_means_nothing_sent() -> None:
-    async with peer(ok) as proxy:
-        address = proxy.base
-    async with client(proxy=address) as http:
-        with pytest.raises(errors.ServiceUnavailable):
-            await http.send("POST", "x", base="http://service.invalid/", content=b"{}")
-
-
-async def test_plain_http_on_tls_port_means_nothing_sent() -> None:
-    async def say(exchange: Exchange) -> None:
-        await exchange.reply()
-
-    async with peer(say) as server, client(connect_timeout=0.2) as http:
-        with pytest.raises(errors.ServiceUnavailable, match="cannot be reached"):
-            await http.send("POST", "x", base=server.base.replace("http:", "https:"), content=b"{}")
-    assert server.requests == []
-
-
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "service")])
-    now = datetime.now(UTC)
-    made = (
-        x509.CertificateBuilder(name, name, key.public_key(), 1, now - timedelta(days=1), now + timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    path = tmp_path_factory.mktemp("tls") / "service.pem"
-    private = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    path.write_bytes(private + made.public_bytes(serialization.Encoding.PEM))
-    return path
-
-
-async def test_tls_accepted_only_with_named_authority(certificate: Path) -> None:
+async def test_tls_accepted_only_with_named_authority(tmp_path: Path) -> None:
+    authority = CertificateAuthority(tmp_path)
     tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    tls.load_cert_chain(certificate)
+    tls.load_cert_chain(*authority.issue("service"))
     async with peer(ok, tls) as server:
-        async with client(ca_file=certificate) as http:
+        async with client(ca_file=authority.ca) as http:
             assert (await http.send("GET", "x", base=server.base)).status == 200
         async with client() as http:
             with pytest.raises(errors.ServiceUnavailable, match="certificate is not trusted"):
@@ -323,27 +271,26 @@ async def test_tls_accepted_only_with_named_authority(certificate: Path) -> None
     assert len(server.requests) == 1
 
 
-@pytest.mark.parametrize("value", ["two\r\nX-Forged: 1", "\n", "n\u00f6", "nul\0", "\x1b[1m", "\u2028", "\ud800"])
 @pytest.mark.parametrize("method", ["GET", "PUT"])
-async def test_header_that_cannot_be_sent_is_named(method: str, value: str) -> None:
+async def test_header_that_cannot_be_sent_is_named(method: str) -> None:
     async with peer(ok) as server, client() as http:
-        with pytest.raises(errors.HeaderNotSendable, match="If-Match") as caught:
-            await http.send(method, "x", base=server.base, headers={"Accept": "*/*", "If-Match": value})
+        for value in ("two\r\nX-Forged: 1", "\n", "n\u00f6", "nul\0", "\x1b[1m", "\u2028", "\ud800"):
+            with pytest.raises(errors.HeaderNotSendable, match="If-Match") as caught:
+                await http.send(method, "x", base=server.base, headers={"Accept": "*/*", "If-Match": value})
+            assert value not in str(caught.value)
         assert (await http.send(method, "x", base=server.base, headers={"Accept": "\t*/* ;q=~"})).status == 200
     assert len(server.requests) == 1
-    assert value not in str(caught.value)
 
 
-@pytest.mark.parametrize(("method", "expected"), [("GET", errors.ServiceUnavailable), ("PUT", errors.OutcomeUnknown)])
-@pytest.mark.parametrize("error", [ValueError, KeyError, RuntimeError, UnicodeError, RecursionError])
-async def test_unexpected_error_of_library_is_named(
-    method: str, expected: type, error: type[Exception], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def stumble(_: object) -> None:
-        raise error("s3cret")
+@BOTH
+async def test_unexpected_error_of_library_is_named(method: str, expected: type, monkeypatch: pytest.MonkeyPatch) -> None:
+    for error in (ValueError, KeyError, RuntimeError, UnicodeError, RecursionError):
 
-    async with client() as http:
-        monkeypatch.setattr(http._transport, "handle_async_request", stumble)
-        with pytest.raises(expected, match=error.__name__) as caught:
-            await http.send(method, "x", base="http://127.0.0.1:1/")
-    assert "s3cret" not in str(caught.value)
+        async def stumble(_: object, error: type[Exception] = error) -> None:
+            raise error("s3cret")
+
+        async with client() as http:
+            monkeypatch.setattr(http._transport, "handle_async_request", stumble)
+            with pytest.raises(expected, match=error.__name__) as caught:
+                await http.send(method, "x", base="http://127.0.0.1:1/")
+        assert "s3cret" not in str(caught.value)

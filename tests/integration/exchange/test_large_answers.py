@@ -5,9 +5,8 @@ import json
 import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
@@ -18,6 +17,7 @@ from lab_agent.exchange.authenticator import Authenticator
 from lab_agent.exchange.client import ExchangeClient, http_options
 from lab_agent.http_client import HttpClient
 from lab_agent.ports.credential_repositories import StoredToken
+from tests.harness.canned_server import Canned, canned_server
 from tests.harness.clock import VirtualClock
 from tests.harness.loop_lag import loop_lag
 from tests.integration.exchange.conftest import FakeTokenStore, exchange_settings, oauth_settings
@@ -36,35 +36,18 @@ SMALL = b'{"resourceType": "Specimen", "id": "small", "meta": {"versionId": "1"}
 class Service:
     """Answers by path and query; everything else is a small Specimen."""
 
-    answers: dict[str, bytes] = field(default_factory=dict)
-    base: str = ""
+    base: str
+    canned: dict[str, Canned]
+
+    def answer(self, address: str, body: bytes) -> None:
+        self.canned[f"/{address}"] = Canned(200, body)
 
 
 @pytest.fixture
 def service() -> Iterator[Service]:
-    found = Service()
-
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_GET(self) -> None:
-            body = found.answers.get(self.path.removeprefix("/"), SMALL)
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    found.base = f"http://127.0.0.1:{server.server_port}/"
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield found
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    answers: dict[str, Canned] = {}
+    with canned_server(answers, Canned(200, SMALL)) as port:
+        yield Service(f"http://127.0.0.1:{port}/", answers)
 
 
 @asynccontextmanager
@@ -90,9 +73,10 @@ def page(tasks: list[dict[str, Any]], onward: str | None = None) -> bytes:
 SEARCH = "fhir/task?status=requested&code=OrderProcessingTask"
 
 
+@pytest.mark.slow
 async def test_page_of_30_mb_leaves_loop_free(service: Service) -> None:
-    service.answers[SEARCH] = page([task(number, "x" * 1280) for number in range(TASKS)])
-    assert len(service.answers[SEARCH]) > 29_000_000
+    service.answer(SEARCH, page([task(number, "x" * 1280) for number in range(TASKS)]))
+    assert len(service.canned[f"/{SEARCH}"].body) > 29_000_000
     async with connected(service) as client, loop_lag() as lag:
         search = asyncio.create_task(client.requested_order_tasks())
         others = 0
@@ -107,38 +91,29 @@ async def test_page_of_30_mb_leaves_loop_free(service: Service) -> None:
 
 async def test_poll_keeps_only_what_names_tasks(service: Service) -> None:
     """A poll may list thousands: what it holds of each does not grow with the resource."""
-    service.answers[SEARCH] = page([task(1, "x" * 2_000_000), task(2)])
+    service.answer(SEARCH, page([task(1, "x" * 2_000_000), task(2)]))
     async with connected(service) as client:
         first, second = await client.requested_order_tasks()
     assert (first.keys(), len(str(first))) == (second.keys(), len(str(second)))
 
 
+@pytest.mark.slow
 async def test_twenty_thousand_tasks_in_pages_leave_loop_free(service: Service) -> None:
     size = 250
     for number in range(0, TASKS, size):
         address = SEARCH if number == 0 else f"fhir/task?from={number}"
         following = number + size
         onward = None if following == TASKS else f"{service.base}fhir/task?from={following}"
-        service.answers[address] = page([task(one) for one in range(number, following)], onward)
+        service.answer(address, page([task(one) for one in range(number, following)], onward))
     async with connected(service) as client, loop_lag() as lag:
         assert len(await client.requested_order_tasks()) == TASKS
     assert lag.cpu_seconds < MOST_CPU_IN_ONE_STEP
 
 
-async def test_resource_of_too_many_values_is_not_read(service: Service) -> None:
-    items = [{"linkId": str(number), "answer": [{"valueInteger": number}]} for number in range(60_000)]
-    service.answers["fhir/questionnaireresponse/q"] = json.dumps(
-        {"resourceType": "QuestionnaireResponse", "item": items}
-    ).encode()
-    async with connected(service) as client, loop_lag() as lag:
-        with pytest.raises(errors.InvalidResponse):
-            await client.read("QuestionnaireResponse", ResourceId("q"))
-    assert lag.cpu_seconds < MOST_CPU_IN_ONE_STEP
-
-
+@pytest.mark.slow
 async def test_resource_of_30_mb_of_text_is_read(service: Service) -> None:
     body = {"resourceType": "Binary", "id": "b", "meta": {"versionId": "1"}, "content": "QUJD" * 7_500_000}
-    service.answers["fhir/binary/b"] = json.dumps(body).encode()
+    service.answer("fhir/binary/b", json.dumps(body).encode())
     async with connected(service) as client, loop_lag() as lag:
         assert (await client.read("Binary", ResourceId("b"))).body == body
     assert lag.cpu_seconds < MOST_CPU_IN_ONE_STEP
@@ -146,7 +121,7 @@ async def test_resource_of_30_mb_of_text_is_read(service: Service) -> None:
 
 async def test_entry_of_too_many_values_spoils_only_itself(service: Service) -> None:
     huge = {**task(2), "input": [{"valueInteger": number} for number in range(200_000)]}
-    service.answers[SEARCH] = page([task(1), huge, task(3)])
+    service.answer(SEARCH, page([task(1), huge, task(3)]))
     async with connected(service) as client:
         assert [row["id"] for row in await client.requested_order_tasks()] == ["t1", "t3"]
         assert client.unreadable_order_tasks() == ("t2",)
@@ -154,7 +129,7 @@ async def test_entry_of_too_many_values_spoils_only_itself(service: Service) -> 
 
 async def test_page_of_empty_values_is_refused(service: Service) -> None:
     """Two bytes of JSON may take a hundred of memory: a page is bounded by its values, too."""
-    service.answers[SEARCH] = b'{"resourceType": "Bundle", "entry": [' + b"{}," * 2_500_000 + b"{}]}"
+    service.answer(SEARCH, b'{"resourceType": "Bundle", "entry": [' + b"{}," * 2_500_000 + b"{}]}")
     async with connected(service) as client, loop_lag() as lag:
         with pytest.raises(errors.ServiceUnavailable):
             await client.requested_order_tasks()
@@ -180,24 +155,15 @@ def loop_parses(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return sizes
 
 
-@pytest.mark.parametrize("size", [64 * 1024, MEBIBYTE])
-@pytest.mark.parametrize(
-    "item", [b"{}", b"[]", b'{"resource":{"resourceType":"Task","id":"1","v":1.5}}'], ids=["objects", "arrays", "tasks"]
-)
-@pytest.mark.parametrize("tail", [b"]}", b",NaN]}"], ids=["valid", "nan"])
-async def test_page_of_any_size_is_read_beside_loop(
-    service: Service, loop_parses: list[int], size: int, item: bytes, tail: bytes
-) -> None:
-    service.answers[SEARCH] = filled(b'{"resourceType":"Bundle","entry":[', item, tail, size)
-    async with connected(service) as client, loop_lag() as lag:
-        await client.requested_order_tasks()
-    assert max(loop_parses) < MOST_READ_BY_LOOP
-    assert lag.cpu_seconds < MOST_CPU_IN_ONE_STEP
-
-
-@pytest.mark.parametrize("size", [64 * 1024, MEBIBYTE])
-async def test_resource_of_any_size_is_read_beside_loop(service: Service, loop_parses: list[int], size: int) -> None:
-    service.answers["fhir/specimen/s"] = filled(b'{"resourceType":"Specimen","id":"s","x":[', b"{}", b"]}", size)
+@pytest.mark.parametrize("size", [64 * 1024, pytest.param(MEBIBYTE, marks=pytest.mark.slow)])
+async def test_answer_of_any_size_is_read_beside_loop(service: Service, loop_parses: list[int], size: int) -> None:
+    for item in (b"{}", b"[]", b'{"resource":{"resourceType":"Task","id":"1","v":1.5}}'):
+        for tail in (b"]}", b",NaN]}"):
+            service.answer(SEARCH, filled(b'{"resourceType":"Bundle","entry":[', item, tail, size))
+            async with connected(service) as client, loop_lag() as lag:
+                await client.requested_order_tasks()
+            assert lag.cpu_seconds < MOST_CPU_IN_ONE_STEP, (item, tail)
+    service.answer("fhir/specimen/s", filled(b'{"resourceType":"Specimen","id":"s","x":[', b"{}", b"]}", size))
     async with connected(service) as client:
         with pytest.raises(errors.InvalidResponse):  # it has no version, or too many values
             await client.read("Specimen", ResourceId("s"))
@@ -205,23 +171,20 @@ async def test_resource_of_any_size_is_read_beside_loop(service: Service, loop_p
 
 
 async def test_resource_below_a_mebibyte_has_limit_on_values(service: Service) -> None:
+    """But what is no FHIR is a document, whatever is in it."""
     head = b'{"resourceType":"Specimen","id":"s","meta":{"versionId":"1"},"x":['
-    service.answers["fhir/specimen/s"] = filled(head, b"{}", b"]}", MEBIBYTE)
+    service.answer("fhir/specimen/s", filled(head, b"{}", b"]}", MEBIBYTE))
+    content = filled(b"[", b"{}", b"]", MEBIBYTE)
+    service.answer("fhir/Binary/d", content)
     async with connected(service) as client:
         with pytest.raises(errors.InvalidResponse, match="100000 JSON values"):
             await client.read("Specimen", ResourceId("s"))
-
-
-async def test_document_of_too_many_values_is_not_read_as_json(service: Service) -> None:
-    content = filled(b"[", b"{}", b"]", MEBIBYTE)
-    service.answers["fhir/Binary/d"] = content
-    async with connected(service) as client:
         assert await client.read_document(ResourceId("d"), "application/json") == content
 
 
-@pytest.mark.parametrize("entry", ["null", "{}", '"x"'])
-@pytest.mark.parametrize("size", [1, 2 * MEBIBYTE])
-async def test_page_whose_entry_is_no_array_is_empty(service: Service, size: int, entry: str) -> None:
-    service.answers[SEARCH] = f'{{"resourceType": "Bundle", "text": "{"x" * size}", "entry": {entry}}}'.encode()
+async def test_page_whose_entry_is_no_array_is_empty(service: Service) -> None:
     async with connected(service) as client:
-        assert await client.requested_order_tasks() == ()
+        for entry in ("null", "{}", '"x"'):
+            for size in (1, 2 * MEBIBYTE):
+                service.answer(SEARCH, f'{{"resourceType": "Bundle", "text": "{"x" * size}", "entry": {entry}}}'.encode())
+                assert await client.requested_order_tasks() == (), (entry, size)

@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock
 
 import httpx
 import pytest
@@ -47,6 +48,7 @@ from lab_agent.store.unit_of_work import SqlStore
 from lab_agent.workflow.refused_message_desk import RefusedMessageDesk
 from lab_agent.workflow.rejection_breaker import RejectionBreaker
 from tests.harness.browser import ARGS, CHROMIUM
+from tests.harness.clock import VirtualClock
 from tests.harness.databases import create_database
 from tests.harness.results import make_settings
 
@@ -60,24 +62,11 @@ BASE = "http://127.0.0.1:8481"
 
 
 @dataclass
-class ManualClock:
-    """A clock that goes when it is told to."""
-
-    time: datetime = NOW
-
-    def now(self) -> datetime:
-        return self.time
-
-    def advance(self, **span: float) -> None:
-        self.time += timedelta(**span)
-
-
-@dataclass
 class StatusPages:
     """The application with its parts; and visitors."""
 
     context: StatusContext
-    clock: ManualClock
+    clock: VirtualClock
     missing: list[str]
     clients: list[httpx.AsyncClient] = field(default_factory=list)
     _app: FastAPI | None = None
@@ -147,14 +136,6 @@ def offer_catalogue(pages: StatusPages, catalogue: Any) -> None:
     pages.context = replace(pages.context, catalogue=lambda: history, label_pools=(pool,))
 
 
-async def succeed() -> None:
-    """Nothing is wrong."""
-
-
-async def check_nothing(name: str) -> None:
-    """It can be reached."""
-
-
 async def assess_nothing(key: OrderKey) -> Any:
     raise StoreError(f"order {key} was never fetched completely")
 
@@ -162,7 +143,7 @@ async def assess_nothing(key: OrderKey) -> Any:
 @pytest.fixture
 async def pages(tmp_path: Path) -> AsyncIterator[StatusPages]:
     """The page over an empty store with one user for each role; the user's name is the role's."""
-    cipher, clock, missing = Cipher(new_key()), ManualClock(), list[str]()
+    cipher, clock, missing = Cipher(new_key()), VirtualClock(NOW), list[str]()
     store = SqlStore(create_database(tmp_path / "lab.db"), cipher, origin=find_origin(AuditChannel.AGENT))
     accounts = Accounts(store, Passwords(time_cost=1, memory_cost=8, parallelism=1))
     for role in Role:
@@ -185,15 +166,8 @@ async def pages(tmp_path: Path) -> AsyncIterator[StatusPages]:
         refused_messages=RefusedMessageDesk(store, clock, AdapterRegistry("folder", ())),
         missing_tasks=lambda: missing,
         catalogue=lambda: None,
-        connection=ConnectionDesk(
-            base_url="http://127.0.0.1/",
-            grant="code",
-            scopes=("offline_access",),
-            check=succeed,
-            refresh=succeed,
-            forget=succeed,
-        ),
-        check_adapter=check_nothing,
+        connection=ConnectionDesk("http://127.0.0.1/", "code", ("offline_access",), AsyncMock(), AsyncMock(), AsyncMock()),
+        check_adapter=AsyncMock(),
         observed_conditions=tuple,
     )
     made = StatusPages(context, clock, missing)
@@ -213,65 +187,57 @@ async def seeded(pages: StatusPages) -> StatusPages:
 
 
 def _add_orders(uow: UnitOfWork) -> None:
-    for number, (key, state, reason) in enumerate(
-        (
-            (GOOD, OrderState.HANDED_OVER, None),
-            (HELD, OrderState.HELD, f"contract C-900 is not in our settings {HOSTILE}"),
-            (UNCERTAIN, OrderState.FETCHED, None),
-        )
-    ):
+    states = (
+        (GOOD, OrderState.HANDED_OVER, {}),
+        (HELD, OrderState.HELD, {"reason": f"contract C-900 is unknown {HOSTILE}", "hold_cause": "order.contract-known"}),
+        (UNCERTAIN, OrderState.FETCHED, {}),
+    )
+    for number, (key, state, held) in enumerate(states):
         seen = NOW - timedelta(hours=5 - number)
+        changed = seen + timedelta(minutes=2)
+        value = HOSTILE if key == HELD else f"2603-{number}"
         order = OrderRecord(
             key=key,
             task_id=ResourceId(f"task-{number}"),
             state=state,
             seen_at=seen,
-            changed_at=seen + timedelta(minutes=2),
+            changed_at=changed,
             contract="C-100",
-            requisition=Identifier(system="http://clinic.example/orders", value=HOSTILE if key == HELD else f"2603-{number}"),
+            requisition=Identifier(system="http://clinic.example/orders", value=value),
             counterparty="partner-guid",
             patient_reference=f"patient/{number}",
             expected_at=NOW - timedelta(minutes=10),
-            reason=reason,
-            held_since=seen + timedelta(minutes=2) if state is OrderState.HELD else None,
-            hold_cause="order.contract-known" if state is OrderState.HELD else None,
+            held_since=changed if held else None,
+            **held,
         )
         uow.orders.add(order)
         part = WorkOrderState.ACCEPTED if state is OrderState.FETCHED else WorkOrderState.HANDED_OVER
-        accession = f"26-000{number}"
-        uow.orders.save_work_order(WorkOrder(order=key, adapter="folder", state=part, changed_at=seen, accession=accession))
+        work_order = WorkOrder(order=key, adapter="folder", state=part, changed_at=seen, accession=f"26-000{number}")
+        uow.orders.save_work_order(work_order)
         uow.vault.save_identity(key, " ".join(SECRETS).encode(), at=seen)
-        lines = [
-            LineRecord(
-                key=LineKey(f"L{number}{place}"),
-                order=key,
-                task_id=ResourceId(f"line-task-{number}{place}"),
-                item=item,
-                adapter="folder" if line_state is LineState.ACCEPTED else None,
-                state=line_state,
-                changed_at=seen,
-                outputs=outputs,
-            )
-            for place, (item, line_state, outputs) in enumerate(
-                (
-                    ("010.001", LineState.ACCEPTED, ()),
-                    ("020.014", LineState.REJECTED, (f"Item 020.014 needs EDTA blood, serum was sent. {HOSTILE}",)),
-                )
-            )
+        for place in range(2):
+            uow.orders.add_line(_make_line(key, number, place, seen))
+        patient = {"specimen_id": "s", "patient_reference": "patient/1"}
+        labels = [
+            LabelUse(barcode=f"70000{number}{each}", order=key, line=LineKey(f"L{number}{each}"), **patient) for each in (0, 1)
         ]
-        for line in lines:
-            uow.orders.add_line(line)
-        uow.orders.set_labels(
-            key,
-            [
-                LabelUse(
-                    barcode=f"70000{number}{place}", order=key, line=line.key, specimen_id="s", patient_reference="patient/1"
-                )
-                for place, line in enumerate(lines)
-            ],
-        )
+        uow.orders.set_labels(key, labels)
         uow.events.add(Event(order=key, at=seen, action="order_seen", text="seen on the service"))
-        uow.events.add(Event(order=key, at=seen + timedelta(minutes=2), action="assessed", text=f"assessed: {state.value}"))
+        uow.events.add(Event(order=key, at=changed, action="assessed", text=f"assessed: {state.value}"))
+
+
+def _make_line(order: OrderKey, number: int, place: int, at: datetime) -> LineRecord:
+    """The first of an order is accepted, the second rejected."""
+    return LineRecord(
+        key=LineKey(f"L{number}{place}"),
+        order=order,
+        task_id=ResourceId(f"line-task-{number}{place}"),
+        item=("010.001", "020.014")[place],
+        adapter="folder" if place == 0 else None,
+        state=(LineState.ACCEPTED, LineState.REJECTED)[place],
+        changed_at=at,
+        outputs=(f"Item 020.014 needs EDTA blood, serum was sent. {HOSTILE}",) * place,
+    )
 
 
 def _add_jobs(uow: UnitOfWork) -> None:
@@ -295,37 +261,22 @@ def _add_jobs(uow: UnitOfWork) -> None:
         uow.jobs.save(end(replace(job, started=True)))
 
 
-def _alert(condition: ConditionId, subject: str, detail: str, at: datetime) -> Alert:
-    return Alert(condition=condition, subject=subject, detail=detail, since=at, opened_at=at)
-
-
 def _add_reports_and_alerts(uow: UnitOfWork) -> None:
-    for number, (state, order, reason) in enumerate(
-        ((ReportState.DELIVERED, GOOD, None), (ReportState.UNMATCHED, None, f"no order has the barcode {HOSTILE}"))
-    ):
-        uow.reports.add(
-            ReportRecord(
-                key=ReportKey(f"P{number}"),
-                source="folder",
-                message=f"m{number}.json",
-                report_id=f"rep-{number}",
-                version=1,
-                issued=NOW - timedelta(hours=2),
-                state=state,
-                order=order,
-                lines=(LineKey("L00"),) if order else (),
-                reason=reason,
-                received_at=NOW - timedelta(hours=2),
-                changed_at=NOW - timedelta(hours=1),
-                body=b"{}",
-            )
-        )
+    lost = {"state": ReportState.UNMATCHED, "reason": f"no order has the barcode {HOSTILE}"}
+    known = {"state": ReportState.DELIVERED, "order": GOOD, "lines": (LineKey("L00"),)}
+    for number, fields in enumerate((known, lost)):
+        name = {"source": "folder", "message": f"m{number}.json", "report_id": f"rep-{number}", "version": 1, "body": b"{}"}
+        times = {"issued": NOW - timedelta(hours=2), "received_at": NOW - timedelta(hours=2)}
+        uow.reports.add(ReportRecord(key=ReportKey(f"P{number}"), changed_at=NOW - timedelta(hours=1), **name, **times, **fields))
     catch = RejectionBreaker(limit=2, window=timedelta(hours=1))
     catch.record_rejections(uow, ["line.specimen"], GOOD, NOW - timedelta(minutes=9))
     catch.record_rejections(uow, ["line.specimen"], HELD, NOW - timedelta(minutes=8))
     assert catch.tripped(uow, ["line.specimen"], NOW - timedelta(minutes=7)) == "line.specimen"
-    uow.alerts.open(_alert(ConditionId.LIS_UNAVAILABLE, "folder", f"gone {HOSTILE}", NOW))
-    uow.alerts.open(_alert(ConditionId.EXCHANGE_UNAVAILABLE, "", "connection refused", NOW - timedelta(hours=9)))
+    for condition, subject, detail, since in (
+        (ConditionId.LIS_UNAVAILABLE, "folder", f"gone {HOSTILE}", NOW),
+        (ConditionId.EXCHANGE_UNAVAILABLE, "", "connection refused", NOW - timedelta(hours=9)),
+    ):
+        uow.alerts.open(Alert(condition=condition, subject=subject, detail=detail, since=since, opened_at=since))
     uow.alerts.close(AlertKey(ConditionId.EXCHANGE_UNAVAILABLE), now=NOW - timedelta(hours=8))
     uow.key_values.set(LAST_POLL_KEY, (NOW - timedelta(seconds=12)).isoformat())
 

@@ -7,14 +7,10 @@ from collections.abc import Awaitable
 import pytest
 from playwright.async_api import Browser, Page
 
-from lab_agent.catalogue.spreadsheet.csv_files import read_tables
-from lab_agent.catalogue_service.versions import activate
 from lab_agent.domain.job_records import JobKind
-from lab_agent.domain.state_machines import JobState, OrderState, ReportState
-from tests.harness import status_pages
+from lab_agent.domain.state_machines import JobState, OrderState
 from tests.harness.browser import needs_chromium
 from tests.harness.clock import wait_until
-from tests.harness.paths import CATALOGUE
 from tests.integration.status.conftest import HELD, StatusPages, served
 
 pytestmark = [needs_chromium, pytest.mark.slow]
@@ -97,48 +93,6 @@ async def signed_in(tab: Page, base: str, path: str) -> None:
     await tab.get_by_label("Password").fill("a long password")
     await tab.get_by_role("button", name="Sign in").click()
     await tab.wait_for_url(f"**{path}")
-
-
-@pytest.mark.parametrize("scripts", [True, False], ids=["with scripts", "without scripts"])
-async def test_operator_releases_dismisses_and_mends_a_form(seeded, browser, scripts):
-    """On a phone; the other decisions are in the browser of the acceptance tests."""
-    await status_pages.add_orders(seeded)
-    late, useless = await status_pages.late_result(seeded), await status_pages.unmatched_result(seeded, report_id="useless")
-    await activate(seeded.context.store, read_tables(CATALOGUE), origin="x", by=None, now=seeded.clock.now())
-    async with served(seeded) as base:
-        context = await browser.new_context(java_script_enabled=scripts, viewport={"width": 400, "height": 800})
-        tab = await context.new_page()
-        complaints, output = heard(tab), tab.get_by_role("status")
-        await signed_in(tab, base, f"/results/{late}")
-        released = tab.locator("form[action$='/release']")
-        await released.get_by_label("I have reviewed").check()
-        await released.get_by_label("Why?").fill("the clinic asked")
-        await released.get_by_role("button", name="Release").click()
-        await output.filter(has_text="The result is matched").wait_for()
-        assert (await status_pages.get_report(seeded, late)).state is ReportState.MATCHED
-
-        await tab.goto(f"{base}/results/{useless}")
-        dismissed = tab.locator("form[action$='/dismiss']")
-        await dismissed.get_by_label("Why?").fill("a test")
-        await dismissed.get_by_role("button", name="Dismiss").click()
-        await output.filter(has_text="was dismissed").wait_for()
-
-        await tab.goto(f"{base}/turnaround")
-        await tab.get_by_label("Test", exact=True).fill("001.001")
-        await tab.get_by_label("delayed by").check()
-        await tab.get_by_label("Hours of the delay").fill("many")
-        await tab.get_by_label("Until").fill("3d")
-        await tab.get_by_role("button", name="Announce").click()
-        await tab.get_by_text("'many' is not a number").wait_for()
-        await tab.get_by_label("Hours of the delay").fill("12")
-        await tab.get_by_role("button", name="Announce").click()
-        await output.filter(has_text="The test is delayed").wait_for()
-        assert "delayed by 12 h" in await tab.get_by_role("main").inner_text()
-        await tab.get_by_role("button", name="Lift").click()
-        await output.filter(has_text="available as usual").wait_for()
-        assert await tab.evaluate("document.documentElement.scrollWidth") <= 400
-        await context.close()
-    assert [each for each in complaints if "422" not in each] == []
 
 
 async def test_many_open_tabs_leave_connections_for_another(seeded, browser):

@@ -130,10 +130,6 @@ class Tampering:
         full = self.canaries.everywhere_else({**outcome, "issue": [{**issue, **known}]}, as_text=False)
         return self._answer(status, full, {})
 
-    def page(self, status: int) -> httpx.Response:
-        """A failure that is a page of a proxy."""
-        return httpx.Response(status, html=f"<html><title>{self.canaries.new('page title')}</title></html>")
-
     def _answer(self, status: int, body: Any, headers: Mapping[str, str]) -> httpx.Response:
         more = {name: self.canaries.new(f"header {name}") for name in ("X-Patient", "Warning", "Server", "Via", "Set-Cookie")}
         kept = {key: value for key, value in headers.items() if key.lower() != "content-length"}
@@ -276,25 +272,19 @@ def hl7_messages(canaries: Canaries, order: LabOrder) -> Iterator[bytes]:
 async def send_results(world: World, canaries: Canaries, folder: Path) -> None:
     """The laboratory systems send what they have by both doors."""
     order = world.lis.submitted[0]
-    inbox = GuardedInbox(StoreInbox(world.store, world.clock, "folder"), "folder")
-    for name in ("orders", "results"):
-        (folder / name).mkdir()
-    adapter = FolderAdapter(
-        FolderSettings.model_validate({"orders": folder / "orders", "results": folder / "results", "settle": 0}), "folder"
-    )
-    await adapter.start(inbox)
+    places = {name: folder / name for name in ("orders", "results")}
+    for each in (folder, *places.values()):
+        each.mkdir()
+    adapter = FolderAdapter(FolderSettings.model_validate({**places, "settle": 0}), "folder")
+    await adapter.start(GuardedInbox(StoreInbox(world.store, world.clock, "folder"), "folder"))
     for number, content in enumerate(result_files(canaries, order)):
-        (folder / "results" / f"{number}.json").write_bytes(content)
-    (folder / "results" / f"{canaries.new('file name')}.json").write_bytes(b"{")
+        (places["results"] / f"{number}.json").write_bytes(content)
+    (places["results"] / f"{canaries.new('file name')}.json").write_bytes(b"{")
     await adapter.collect()
     await adapter.stop()
     listening = {"role": "server", "port": 0}
-    hl7 = Hl7v2Adapter(
-        Hl7v2Settings.model_validate(
-            {"orders": listening, "results": listening, "folder": folder / "own", "duplicates": "msh10"}
-        ),
-        "hl7v2",
-    )
+    given = {"orders": listening, "results": listening, "folder": folder / "own", "duplicates": "msh10"}
+    hl7 = Hl7v2Adapter(Hl7v2Settings.model_validate(given), "hl7v2")
     await hl7.start(GuardedInbox(StoreInbox(world.store, world.clock, "folder"), "hl7v2"))
     for content in hl7_messages(canaries, order):
         async with dialled(hl7.ports[1]) as wire:
@@ -377,7 +367,6 @@ async def test_no_word_leaks(world: World, pages: StatusPages, tmp_path: Path) -
     with captured_log() as log:
         await agent.poll.run()
         await world.drain(agent, rounds=400, until=timedelta(minutes=2))
-        (tmp_path / "lis").mkdir()
         await send_results(world, canaries, tmp_path / "lis")
         await world.drain(agent, rounds=400, until=timedelta(minutes=2))
         await AttentionAlerts(world.store, world.clock, timedelta(0)).run()

@@ -80,13 +80,10 @@ WRONG = (
     ({"item": "001.002", "contract": "C-200"}, "is not offered in contract C-200"),
     ({"contract": "C-10"}, "did you mean 'C-100'?"),
     ({"until": "soon"}, FORMS),
-    ({"until": ""}, FORMS),
     ({"until": "2020-01-01"}, "name a later time"),
-    ({"from": "3d", "until": "1d"}, "name a later time"),
     ({"from": "yesterday"}, "'yesterday' is not a time"),
     ({"kind": "delay", "hours": "some"}, "write digits, as in 24"),
     ({"kind": "delay", "hours": "0"}, "name the hours of the delay"),
-    ({"kind": "delay", "hours": "1e999999"}, "too large or too fine"),
     ({"kind": "broken"}, "choose one of the two"),
     ({"caption": "x" * 501}, "use at most 500 characters"),
 )

@@ -70,43 +70,17 @@ async def test_held_reports_listed_oldest_first_with_hints(pages: Any, tmp_path:
 
 
 async def test_report_is_shown_complete_with_exact_digits(pages: Any):
+    """With its other versions, and no name of a file, which may name a patient."""
     key = await status_pages.unmatched_result(pages)
-    answer = await (await pages.signed_in_client(Role.VIEWER)).get(f"/results/{key}")
-    text = answer.text
-    assert answer.status_code == 200
-    for shown in (
-        "1.20 g/dL",
-        "0.0500 g/dL",
-        "12.0 – 15.50 g/dL",
-        'title="http://loinc.org"',
-        "C-reactive protein",
-        "photometry",
-        '<span class="state flag">L</span>',
-        "application/pdf",
-        "about 4.2 kB",
-        "020.014",
-        "too little material",
-        "unmatched: accession A-9, barcode 4711: no order here is known by it",
-        "received from folder",
-    ):
+    other = await status_pages.unmatched_result(pages, version=2)
+    text = await pages.read(f"/results/{key}")
+    digits = ("1.20 g/dL", "0.0500 g/dL", "12.0 – 15.50 g/dL")
+    words = ("C-reactive protein", "photometry", '<span class="state flag">L</span>', "about 4.2 kB", "too little material")
+    for shown in (*digits, *words, "unmatched: accession A-9, barcode 4711: no order here is known by it"):
         assert shown in text
     assert text.count(ESCAPED) == 2
-    assert "<script>alert" not in text
-    assert "lost-1.None.json" not in text, "the name of a file may name a patient"
-    assert re.findall(r"\son\w+=|<style|style=|javascript:", text) == []
-    assert set(re.findall(r'<form[^>]*method="post" action="([^"]+)"', text)) == {"/preferences", "/sign-out"}
-
-
-async def test_report_versions_are_shown_side_by_side(pages: Any):
-    first = await status_pages.unmatched_result(pages, version=1)
-    second = await status_pages.unmatched_result(pages, version=2)
-    await status_pages.unmatched_result(pages, report_id="another")
-    client = await pages.signed_in_client(Role.VIEWER)
-    text = (await client.get(f"/results/{first}")).text
-    table = text.split("Versions of this report")[1]
-    assert table.index(second) < table.index(f"{first} <span")
-    assert "another" not in table
-    assert "Versions of this report" not in (await client.get(f"/results/{await status_pages.late_result(pages)}")).text
+    assert [each for each in ("<script>alert", "lost-1.None.json", 'action="/results') if each in text] == []
+    assert other in text.split("Versions of this report")[1]
 
 
 async def test_values_of_every_type_are_formatted(pages: Any):
@@ -127,7 +101,6 @@ async def test_values_of_every_type_are_formatted(pages: Any):
 
 
 async def test_rejection_accession_and_unreadable_message_have_pages(pages: Any, seeded: Any):
-    """A rejection, an accession update and an unreadable message have pages, too."""
     rejection = LabRejection(barcode="1", not_performed=(NotPerformed(reason="haemolysed"),), collect_again=True)
     update = AccessionUpdate(barcode="2", accession="26-7", accessions=(Accession(number="26-7-1", barcode="2"),))
     client = await seeded.signed_in_client(Role.OPERATOR)
@@ -139,9 +112,7 @@ async def test_rejection_accession_and_unreadable_message_have_pages(pages: Any,
         text = (await client.get(f"/results/{key}")).text
         assert [word for word in (*words, name) if word not in text] == []
         assert (await client.get(f"/results/{key}/match?order={status_pages.SUBMITTED_ORDER}")).status_code == 200
-    odd = await client.get("/results/P1")
-    assert odd.status_code == 200
-    assert "cannot be read by this version" in odd.text
+    assert "cannot be read by this version" in (await client.get("/results/P1")).text
     assert (await client.get("/results/P1/match")).status_code == 200
 
 
@@ -152,21 +123,7 @@ async def test_reports_of_every_state_listed_newest_first(pages: Any):
     assert lost not in (await client.get("/results")).text
     text = (await client.get("/results?state=dismissed&state=held&state=nonsense")).text
     assert re.findall(r'<a href="/results/(P\w+)"', text) == [late, lost]
-    assert "dismissed by ann: a test" in text
     assert "No results in these states." in (await client.get("/results?state=superseded")).text
-    history = (await client.get(f"/results/{lost}")).text.split("History")[1]
-    assert "dismissed (a test): it is dismissed now" in history
-    assert "by ann" in history
-
-
-async def test_long_list_is_paged(pages: Any):
-    for number in range(51):
-        await status_pages.unmatched_result(pages, report_id=f"r{number}", documents=())
-    client = await pages.signed_in_client(Role.VIEWER)
-    first, second = [(await client.get(f"/results?page={number}")).text for number in (1, 2)]
-    assert "51 results are waiting, longest first" in first
-    assert len(re.findall(r'<strong><a href="/results/', first)) == 50
-    assert re.findall(r'<strong><a href="/results/\w+">(\w+)', second) == ["r50"]
     for nonsense in ("0", "-1", "x", "9" * 30, "²"):
         assert (await client.get("/results", params={"page": nonsense})).status_code == 200
 
@@ -246,13 +203,13 @@ async def test_unknown_report_returns_404(pages: Any):
 
 async def test_mismatched_patient_named_by_field_alone(pages: Any):
     """The page says what differs and what to confirm; neither side's data is on it."""
-    anna = {"family": "Petrova", "birth_date": "1961-04-12"}
-    identity = pack_identity(b"[]", exact_json.dumps(anna))
-    await pages.write(lambda uow: uow.vault.save_identity(status_pages.SUBMITTED_ORDER, identity, at=pages.clock.now()))
+    order, now = status_pages.SUBMITTED_ORDER, pages.clock.now()
+    identity = pack_identity(b"[]", exact_json.dumps({"family": "Petrova", "birth_date": "1961-04-12"}))
+    await pages.write(lambda uow: uow.vault.save_identity(order, identity, at=now))
     other = ReportedPatient(birth_date=date(1971, 12, 24))
-    report = status_pages.report_now(pages, haemoglobin("13.20"), order=status_pages.SUBMITTED_ORDER, patient=other)
+    report = status_pages.report_now(pages, haemoglobin("13.20"), order=order, patient=other)
     key = await status_pages.receive_message(pages, "other.json", report)
-    text = (await (await pages.signed_in_client(Role.OPERATOR)).get(f"/results/{key}")).text
-    assert "names another patient than the order (birth date)" in text
-    assert "it is the same person" in text
+    text = await pages.read(f"/results/{key}", Role.OPERATOR)
+    for shown in ("names another patient than the order (birth date)", "it is the same person"):
+        assert shown in text
     assert [secret for secret in (*SECRETS, "1971", "24.12") if secret in text] == []

@@ -1,21 +1,13 @@
-"""Taking an address, serving and ending; and the daemon with its page as a real process."""
+"""Taking an address, serving and ending."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import os
-import re
 import shutil
-import signal
 import socket
 import subprocess
 import sys
-import time
-import urllib.error
-import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -87,89 +79,21 @@ async def test_running_request_finishes_before_shutdown():
             await client.get(address)
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """A folder with the sandbox's settings, a port of its own, and nobody to talk to."""
-    shutil.copytree(ROOT / "config", tmp_path / "config")
-    settings = tmp_path / "config" / "sandbox.toml"
-    text = settings.read_text().replace("port = 8481", "port = 0").replace("8480", "9")
-    settings.write_text(text)
+@pytest.mark.slow
+def test_port_in_use_stops_daemon_before_start(tmp_path: Path):
+    """With one sentence, before anything was started."""
     for name in ("orders", "results"):
         (tmp_path / "var" / "demo" / "lis" / name).mkdir(parents=True)
-    return tmp_path
-
-
-def agent(folder: Path, *words: str, **options: Any) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", "from lab_agent.cli import main; main()", *words, "--config", "config/sandbox.toml"]
+    command = [sys.executable, "-c", "from lab_agent.cli import main; main()", "run", "--config", "config/sandbox.toml"]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("LAB_AGENT_")}
-    return subprocess.Popen(
-        command, cwd=folder, env=environment, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
-
-
-@contextmanager
-def running(folder: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """`lab-agent run`, and the address of its page."""
-    process = agent(folder, "run")
-    try:
-        assert process.stderr
-        for line in process.stderr:
-            if found := re.search(r"action=status_listens host=(\S+) port=(\d+)", line):
-                yield process, f"http://{found[1]}:{found[2]}"
-                return
-        raise AssertionError("it ended before it listened")
-    finally:
-        process.kill()
-        process.communicate()
-
-
-def get(address: str) -> tuple[int, bytes]:
-    """An answer, as soon as there is one."""
-    deadline = time.monotonic() + DEADLINE
-    while True:
-        try:
-            with urllib.request.urlopen(address, timeout=DEADLINE) as answer:
-                return answer.status, answer.read()
-        except urllib.error.HTTPError as exc:
-            return exc.code, exc.read()
-        except OSError:
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-
-
-@pytest.mark.slow
-def test_daemon_ready_without_exchange_accepts_new_user(folder: Path):
-    """The daemon is ready while the exchange is unavailable, and a new user can log in."""
-    for words, given in ((("db", "upgrade"), ""), (("user", "add", "demo", "--role", "admin"), "demo-status-password\n")):
-        process = agent(folder, *words)
-        process.communicate(given, timeout=DEADLINE)
-        assert process.returncode == 0
-    with running(folder) as (process, address):
-        status, body = get(f"{address}/readyz")
-        assert (status, json.loads(body)["store"]) == (200, "ok")
-        status, body = get(f"{address}/healthz")
-        assert (status, json.loads(body)) == (200, {"status": "ok", "missing": []})
-        assert b"lab_agent_build_info" in get(f"{address}/metrics")[1]
-        with httpx.Client(base_url=address, follow_redirects=True, timeout=DEADLINE) as client:
-            answer = client.post("/sign-in", data={"name": "demo", "password": "demo-status-password"})
-            assert answer.status_code == 200
-            assert "Overview" in answer.text
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(DEADLINE) == 0
-
-
-@pytest.mark.slow
-def test_port_in_use_stops_daemon_before_start(folder: Path):
-    """A port in use ends the daemon with one sentence before anything was started."""
     with taken() as sock:
         port = sock.getsockname()[1]
-        settings = folder / "config" / "sandbox.toml"
-        settings.write_text(re.sub(r"(\[status\][^\[]*port = )0", rf"\g<1>{port}", settings.read_text()))
-        process = agent(folder, "run")
-        out, err = process.communicate(timeout=DEADLINE)
-    assert process.returncode == 1
-    assert out == ""
-    *logged, said = err.strip().splitlines()
+        settings = Path(shutil.copytree(ROOT / "config", tmp_path / "config")) / "sandbox.toml"
+        settings.write_text(settings.read_text().replace("port = 8481", f"port = {port}").replace("8480", "9"))
+        options = {"env": environment, "capture_output": True, "text": True, "timeout": DEADLINE}
+        process = subprocess.run(command, cwd=tmp_path, check=False, **options)
+    assert (process.returncode, process.stdout) == (1, "")
+    *logged, said = process.stderr.strip().splitlines()
     assert said.startswith(f"Cannot listen on 127.0.0.1:{port}: address already in use — ")
     assert [f"alert=agent.port_taken/127.0.0.1:{port}" in line for line in logged] == [True]
-    assert not (folder / "var" / "demo" / "lab-agent.db").exists()
+    assert not (tmp_path / "var" / "demo" / "lab-agent.db").exists()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import timedelta
 from email.utils import format_datetime
+from typing import Any
 
 import pytest
 
@@ -37,6 +38,10 @@ class Service:
         self.clock.advance(seconds)
         self.steady += seconds
 
+    def answer_often(self, times: int = 3, **options: Any) -> None:
+        for _ in range(times):
+            self.answer(**options)
+
     @property
     def confirmed(self) -> timedelta | None:
         known = self.clocks.read()
@@ -55,18 +60,11 @@ def test_difference_of_several_answers_is_confirmed(offset: timedelta) -> None:
 
 def test_one_odd_answer_changes_nothing() -> None:
     service = Service()
-    for _ in range(4):
-        service.answer()
-    service.answer(offset=DAY)
-    assert service.confirmed == timedelta()
-
-
-def test_odd_first_answer_is_not_confirmed() -> None:
-    service = Service()
     service.answer(offset=DAY)
     assert service.confirmed is None
-    for _ in range(3):
-        service.answer()
+    service.answer_often()
+    assert service.confirmed == timedelta()
+    service.answer(offset=DAY)
     assert service.confirmed == timedelta()
 
 
@@ -84,16 +82,14 @@ def test_cache_without_age_is_not_taken_for_a_clock() -> None:
 
 def test_answers_with_age_say_nothing() -> None:
     service = Service(DAY)
-    for _ in range(5):
-        service.answer(age="0")
+    service.answer_often(5, age="0")
     assert service.clocks.read() is None
 
 
 @pytest.mark.parametrize(("years", "confirmed"), [(999, True), (-999, True), (1001, False), (-1001, False)])
 def test_difference_beyond_reason_is_no_matter_of_clocks(years: int, confirmed: bool) -> None:
     service = Service(365 * years * DAY)
-    for _ in range(5):
-        service.answer()
+    service.answer_often(5)
     known = service.clocks.read()
     assert known is not None
     assert (known.is_confirmed, known.offset is not None) == (True, confirmed)
@@ -108,37 +104,25 @@ def test_date_at_the_calendars_end_is_no_time() -> None:
 
 def test_slow_answers_of_equal_clocks_agree() -> None:
     service = Service()
-    for _ in range(3):
-        service.answer(takes=200.0)
+    service.answer_often(takes=200.0)
     assert service.confirmed == timedelta()
 
 
-def test_corrected_own_clock_is_measured_anew() -> None:
+def test_corrected_clock_is_measured_anew() -> None:
+    """Ours at once, the service's after three answers."""
     service = Service(DAY)
-    for _ in range(3):
-        service.answer()
+    service.answer_often()
     service.clock.advance(days=1)
     assert service.clocks.read() is None
-    service.offset = timedelta()
-    for _ in range(3):
-        service.answer()
-    assert service.confirmed == timedelta()
-
-
-def test_corrected_clock_of_the_service_is_seen_after_three_answers() -> None:
-    service = Service(DAY)
-    for _ in range(5):
-        service.answer()
-    service.offset = timedelta()
-    for _ in range(3):
-        service.answer()
-    assert service.confirmed == timedelta()
+    for offset in (timedelta(), DAY):
+        service.offset = offset
+        service.answer_often()
+        assert service.confirmed == pytest.approx(offset, abs=timedelta(seconds=1))
 
 
 def test_answers_without_date_leave_the_difference_unknown() -> None:
     service = Service(DAY)
-    for _ in range(3):
-        service.answer()
+    service.answer_often()
     for _ in range(3):
         service.clocks.record(service.clocks.start(), {})
     known = service.clocks.read()

@@ -22,82 +22,45 @@ def _select(criteria: SearchCriteria, rows: list[dict[str, Any]]) -> SearchAnswe
     return selection.answer()
 
 
-@pytest.mark.parametrize(
-    "reference",
-    [
-        "task/7",
-        "Task/7",
-        "fhir/task/7",
-        "/fhir/Task/7/_history/3",
-        "https://service.example/fhir/Task/7",
-        "http://localhost:8080/fhir/Task/7",
-    ],
-)
-def test_reference_in_any_form_fits(reference: str) -> None:
-    assert _select(LINES, [line("task/1", reference)]).rows
+def test_reference_in_any_form_fits() -> None:
+    spelled = ("task/7", "Task/7", "fhir/task/7", "/fhir/Task/7/_history/3", "https://service.example/fhir/Task/7")
+    encoded = ("task/a b|c", "task/a%20b%7Cc", "https://service.example/fhir/Task/a%20b%7Cc/_history/1")
+    other = SearchCriteria(kind=SearchKind.LINE_TASKS, resource_type="Task", part_of=ResourceRef("Task", "a b|c"))
+    for asked, references in ((LINES, (*spelled, "http://localhost:8080/fhir/Task/7")), (other, encoded)):
+        for reference in references:
+            assert _select(asked, [line(reference)]).rows, reference
+    in_another_type = (
+        *({"reference": each} for each in (" task/7 ", "\ttask/7\n", "Task/7\u00a0", [" task/7"])),
+        *("task/7", [" task/7 "]),
+    )
+    for part_of in in_another_type:
+        assert _select(LINES, [{"resourceType": "Task", "id": "1", "partOf": part_of}]).rows, part_of
 
 
-@pytest.mark.parametrize("reference", ["task/a b|c", "task/a%20b%7Cc", "https://service.example/fhir/Task/a%20b%7Cc/_history/1"])
-def test_reference_with_encoded_id_fits(reference: str) -> None:
-    asked = SearchCriteria(kind=SearchKind.LINE_TASKS, resource_type="Task", part_of=ResourceRef("Task", "a b|c"))
-    assert _select(asked, [line(reference)]).rows
-
-
-@pytest.mark.parametrize("reference", ["task/8", "task/77", "procedurerequest/7", "7", "", "/", None, 7, {"x": 1}])
-def test_reference_to_something_else_does_not_fit(reference: Any) -> None:
-    answer = _select(LINES, [line(reference)])
-    assert (answer.rows, answer.foreign) == ((), 1)
-
-
-@pytest.mark.parametrize(
-    ("row", "foreign"),
-    [
+def test_row_that_does_not_fit_is_counted() -> None:
+    """One of another type says nothing about how the search filters."""
+    for reference in ("task/8", "task/77", "procedurerequest/7", "7", "", "/", None, 7, {"x": 1}):
+        answer = _select(LINES, [line(reference)])
+        assert (answer.rows, answer.foreign) == ((), 1), reference
+    for row, foreign in (
         ({}, 1),
         ({"partOf": 3}, 1),
         ({"resourceType": "Task", "partOf": [None]}, 1),
         ({"partOf": {"reference": "task/7"}, "resourceType": "Patient"}, 0),
-        ({"resourceType": "Basic"}, 0),
         ({"resourceType": "Taks"}, 0),
-    ],
-)
-def test_row_that_does_not_fit_is_counted(row: dict[str, Any], foreign: int) -> None:
-    """One of another type says nothing about how the search filters."""
-    answer = _select(LINES, [row])
-    assert (answer.rows, answer.foreign, answer.other_types) == ((), foreign, 1 - foreign)
+    ):
+        answer = _select(LINES, [row])
+        assert (answer.rows, answer.foreign, answer.other_types) == ((), foreign, 1 - foreign), row
+    assert len(_select(LINES, [line("task/7"), {"resourceType": "Patient", "id": "1"}]).rows) == 1, "two types share no id"
 
 
-def test_rows_of_two_types_share_no_id() -> None:
-    assert len(_select(LINES, [line("task/7"), {"resourceType": "Patient", "id": "1"}]).rows) == 1
-
-
-@pytest.mark.parametrize(
-    "part_of",
-    [
-        {"reference": " task/7 "},
-        {"reference": "\ttask/7\n"},
-        {"reference": "Task/7\u00a0"},
-        {"reference": [" task/7"]},
-        "task/7",
-        [" task/7 "],
-    ],
-)
-def test_reference_in_another_type_or_blanks_fits(part_of: Any) -> None:
-    assert _select(LINES, [{"resourceType": "Task", "id": "1", "partOf": part_of}]).rows
-
-
-@pytest.mark.parametrize(
-    ("status", "code"),
-    [
-        ("REQUESTED", "OrderProcessingTask"),
-        (" Requested ", "OrderProcessingTask"),
-        (["requested"], "OrderProcessingTask"),
-        ("requested", "ORDERPROCESSINGTASK"),
-        ("requested", " orderprocessingtask"),
-    ],
-)
-@pytest.mark.parametrize("wrap", [lambda code: {"coding": [{"code": code}]}, lambda code: [{"coding": {"code": code}}]])
-def test_status_and_code_fit_in_any_case(status: Any, code: str, wrap: Any) -> None:
-    assert _select(ORDERS, [{"resourceType": "TASK", "id": "1", "status": status, "code": wrap(code)}]).rows
+def test_status_and_code_fit_in_any_case() -> None:
+    statuses = ("REQUESTED", " Requested ", ["requested"])
+    named = [(status, "OrderProcessingTask") for status in statuses]
+    for status, code in (*named, ("requested", "ORDERPROCESSINGTASK"), ("requested", " orderprocessingtask")):
+        for concept in ({"coding": [{"code": code}]}, [{"coding": {"code": code}}]):
+            row = {"resourceType": "TASK", "id": "1", "status": status, "code": concept}
+            assert _select(ORDERS, [row]).rows, row
 
 
 def copy(status: str = "requested", version: Any = None, updated: Any = None) -> dict[str, Any]:
@@ -147,11 +110,11 @@ def test_copies_that_nobody_can_order_are_contested(copies: tuple[dict[str, Any]
     assert selection.answer().rows == ()
 
 
-@pytest.mark.parametrize("same", [(copy(), copy()), (copy("requested", "3"), copy("requested", "3"))])
-def test_equal_copies_are_one_row(same: tuple[dict[str, Any], ...]) -> None:
-    selection = RowSelection(LINES)
-    selection.add({"entry": [{"resource": each} for each in same]})
-    assert (selection.contested, selection.answer().rows) == ({}, same[:1])
+def test_equal_copies_are_one_row() -> None:
+    for one in (copy(), copy("requested", "3")):
+        selection = RowSelection(LINES)
+        selection.add({"entry": [{"resource": dict(one)}, {"resource": dict(one)}]})
+        assert (selection.contested, selection.answer().rows) == ({}, (one,))
 
 
 def test_wrong_status_alone_is_out_of_date() -> None:
@@ -161,20 +124,21 @@ def test_wrong_status_alone_is_out_of_date() -> None:
     assert ([each["id"] for each in answer.rows], answer.outdated, answer.foreign) == (["2"], {"0", "1"}, 0)
 
 
-@pytest.mark.parametrize(
-    ("identifier", "fits"),
-    [
-        ([{"system": "s", "value": "v"}], True),
-        ({"system": "s", "value": "v"}, True),
-        ([{"system": "s", "value": "w"}, {"system": "t", "value": "v"}, {"value": "v"}], False),
-        ([], False),
-    ],
-)
-def test_identifier_is_compared_with_its_system(identifier: Any, fits: bool) -> None:
-    ours = SearchCriteria(
-        kind=SearchKind.BY_IDENTIFIER, resource_type="Observation", identifier=Identifier(system="s", value="v")
-    )
-    assert bool(_select(ours, [{"resourceType": "Observation", "identifier": identifier}]).rows) is fits
+def test_identifier_is_compared_with_its_system() -> None:
+    """With tolerance for how it is written."""
+    row = {"resourceType": "Observation", "id": "1"}
+    asked = Identifier(system="http://codes.lab.example/contract", value="v")
+    criteria = SearchCriteria(kind=SearchKind.BY_IDENTIFIER, resource_type="Observation", identifier=asked)
+
+    def fits(identifier: Any) -> bool:
+        return bool(_select(criteria, [{**row, "identifier": identifier}]).rows)
+
+    same = ("http://codes.lab.example/contract/", "https://codes.lab.example/contract", "HTTP://Codes.Lab.Example//contract")
+    other = ("http://other.example/contract", "http://codes.lab.example/labels", "", None)
+    assert all(fits([{"system": system, "value": "v"}]) for system in same)
+    assert fits({"system": asked.system, "value": "v"})
+    assert not fits([{"system": asked.system, "value": "w"}, {"value": "v"}, *({"system": each, "value": "v"} for each in other)])
+    assert not fits([])
 
 
 def test_sole_contract_without_identifier_fits() -> None:
@@ -196,48 +160,23 @@ def test_included_resources_and_outcomes_are_no_rows() -> None:
     assert found_rows({"entry": entries}) == [{"resourceType": "Patient"}]
 
 
-@pytest.mark.parametrize(
-    ("system", "fits"),
-    [
-        ("http://codes.lab.example/contract/", True),
-        ("https://codes.lab.example/contract", True),
-        ("HTTP://Codes.Lab.Example//contract", True),
-        ("http://other.example/contract", False),
-        ("http://codes.lab.example/labels", False),
-        ("", False),
-        (None, False),
-    ],
-)
-def test_system_of_identifier_is_compared_with_tolerance(system: Any, fits: bool) -> None:
-    asked = Identifier(system="http://codes.lab.example/contract", value="C-100")
-    search = SearchCriteria(kind=SearchKind.BY_IDENTIFIER, resource_type="Contract", identifier=asked)
-    row = {"resourceType": "Contract", "id": "1", "identifier": [{"system": system, "value": "C-100"}]}
-    assert (_select(search, [row]).rows != ()) is fits
-
-
 FORBIDDEN = {"resourceType": "OperationOutcome", "issue": [{"severity": "warning", "code": "suppressed"}]}
 HINT = {"resourceType": "OperationOutcome", "issue": [{"severity": "warning", "code": "not-supported"}]}
+
+
+def unnamed(**search: Any) -> dict[str, Any]:
+    return {"entry": [{"fullUrl": "urn:x", **search}]}
 
 
 @pytest.mark.parametrize(
     ("page", "withholds"),
     [
-        ({}, False),
-        ({"total": 1}, False),
-        ({"total": 2}, True),
-        ({"total": "2"}, True),
-        ({"total": "1"}, False),
-        ({"total": [2]}, True),
-        ({"total": True}, True),
-        ({"total": {}}, True),
-        ({"total": "many"}, True),
-        ({"total": None}, False),
-        ({"entry": [{"fullUrl": "urn:x"}]}, True),
-        ({"entry": [{"fullUrl": "urn:x", "search": {"mode": "include"}}]}, False),
-        ({"entry": [{"fullUrl": "urn:x", "search": {"mode": "INCLUDE"}}]}, False),
-        ({"entry": [{"fullUrl": "urn:x", "search": [{"mode": "Outcome"}]}]}, False),
-        ({"entry": [{"fullUrl": "urn:x", "search": "include"}]}, False),
-        ({"entry": [{"fullUrl": "urn:x", "search": {"mode": 7}}]}, True),
+        *(({"total": total}, True) for total in (2, "2", [2], True, {}, "many")),
+        *((page, False) for page in ({}, {"total": 1}, {"total": "1"}, {"total": None})),
+        (unnamed(), True),
+        (unnamed(search={"mode": 7}), True),
+        *((unnamed(search={"mode": mode}), False) for mode in ("include", "INCLUDE")),
+        *((unnamed(search=search), False) for search in ([{"mode": "Outcome"}], "include")),
         ({"entry": [{"resource": FORBIDDEN, "search": {"mode": "outcome"}}]}, True),
         ({"entry": [{"resource": FORBIDDEN}]}, True),
         ({"entry": [{"resource": {**FORBIDDEN, "issue": {"code": "SUPPRESSED"}}}]}, True),

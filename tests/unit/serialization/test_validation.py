@@ -30,112 +30,103 @@ def report(**changes: Any) -> dict[str, Any]:
     return {**base, "observations": [observation()], **changes}
 
 
+def load(tree: Any, **options: Any) -> Any:
+    return serialization.load_message(tree if isinstance(tree, bytes) else json.dumps(tree).encode(), **options)
+
+
 def problems(tree: Any) -> dict[str, str]:
     with pytest.raises(DataInvalidError) as caught:
-        serialization.load_message(tree if isinstance(tree, bytes) else json.dumps(tree).encode())
+        load(tree)
     return {problem.where: f"{problem.what} — {problem.hint}" for problem in caught.value.problems}
 
 
-def test_decimal_accepted_as_text() -> None:
-    read = serialization.load_message(json.dumps(report()).encode())
-    assert isinstance(read, LabReport)
-    assert str(read.observations[0].value_quantity.value) == "1.20"  # type: ignore[union-attr]
+def of_value(**value: Any) -> dict[str, Any]:
+    """A report of one observation with this value."""
+    return report(observations=[observation(value_quantity=None, **value)])
 
 
-@pytest.mark.parametrize("value", ["1,20", "", "NaN", "Infinity", " 1.2", "1_000", "0x10", True, None, [], {}, "1e999999", "٣"])
-def test_invalid_decimal_reported(value: Any) -> None:
-    found = problems(report(observations=[observation(), observation(value_quantity={"value": value})]))
-    assert list(found) == ["observations[1].value_quantity.value"]
+def test_decimal_is_read_exactly_or_reported() -> None:
+    assert str(load(report()).observations[0].value_quantity.value) == "1.20"
+    for value in ("1,20", "", "NaN", "Infinity", " 1.2", "1_000", "0x10", True, None, [], {}, "1e999999", "٣"):
+        found = problems(report(observations=[observation(), observation(value_quantity={"value": value})]))
+        assert list(found) == ["observations[1].value_quantity.value"], value
+    assert "not JSON" in problems(json.dumps(report()).replace('"1.20"', "NaN").encode())["document"]
 
 
-@pytest.mark.parametrize(
-    ("series", "field"),
-    [
-        ({"dimensions": 0}, "dimensions"),
-        ({"period": "-1"}, "period"),
-        ({"period": 0}, "period"),
-        ({"data": "foo bar"}, "data"),
-        ({"data": "1  2"}, "data"),
-        ({"data": "1,2"}, "data"),
-        ({"data": "1E-5"}, "data"),
-        ({"data": ""}, "data"),
-    ],
-)
-def test_sampled_data_invalid_in_fhir_rejected(series: dict[str, Any], field: str) -> None:
-    """A series that FHIR does not know is rejected."""
+def test_sampled_data_invalid_in_fhir_rejected() -> None:
     good = {"origin": {"value": "0"}, "period": "10.0", "dimensions": 1, "data": "1.20 -2 E U L"}
-    serialization.load_message(
-        json.dumps(report(observations=[observation(value_quantity=None, value_sampled_data=good)])).encode()
-    )
-    found = problems(report(observations=[observation(value_quantity=None, value_sampled_data={**good, **series})]))
-    assert list(found) == [f"observations[0].value_sampled_data.{field}"]
+    load(of_value(value_sampled_data=good))
+    wrong = [("dimensions", 0), ("period", "-1"), ("period", 0)]
+    for field, value in (*wrong, *(("data", text) for text in ("foo bar", "1  2", "1,2", "1E-5", ""))):
+        found = problems(of_value(value_sampled_data={**good, field: value}))
+        assert list(found) == [f"observations[0].value_sampled_data.{field}"], value
 
 
 def test_period_ending_before_start_rejected() -> None:
-    ends = {"start": "2024-05-17T08:30:00+03:00", "end": "2024-05-17T08:29:00+03:00"}
-    found = problems(report(observations=[observation(value_quantity=None, value_period=ends)]))
-    assert list(found) == ["observations[0].value_period"]
-    local = json.dumps(
-        report(observations=[observation(value_quantity=None, value_period={**ends, "end": "2024-05-17T10:00:00"})])
-    )
+    for start, end, is_valid in (
+        ("2024-05-17T08:30:00+03:00", "2024-05-17T08:29:00+03:00", False),
+        ("2024-05", "2024-05", True),
+        ("2024-05-17", "2024", True),
+        ("2024-05-17T23:00:00+03:00", "2024-05-17", True),
+        ("2024-06", "2024-05", False),
+        ("2024-05-18T01:00:00+03:00", "2024-05-17", False),
+    ):
+        given = of_value(value_period={"start": start, "end": end})
+        if is_valid:
+            load(given)
+        else:
+            assert "ends before it starts" in problems(given)["observations[0].value_period"], (start, end)
+    local = of_value(value_period={"start": MOMENT, "end": "2024-05-17T10:00:00"})
     with pytest.raises(DataInvalidError, match="ends before it starts"):
-        serialization.load_message(local.encode(), time_zone=ZoneInfo("Asia/Vladivostok"))
+        load(local, time_zone=ZoneInfo("Asia/Vladivostok"))
 
 
-@pytest.mark.parametrize("text", [" ", "\u00a0", "\t\n"])
-def test_blank_value_rejected(text: str) -> None:
-    found = problems(report(observations=[observation(value_quantity=None, value_string=text)]))
-    assert found == {"observations[0].value_string": "is blank — write the value, or leave the observation out"}
+def test_blank_value_rejected() -> None:
+    for text in (" ", "\u00a0", "\t\n"):
+        assert problems(of_value(value_string=text))["observations[0].value_string"].startswith("is blank")
 
 
 DATA = b64encode(PDF).decode()
 
 
-@pytest.mark.parametrize(
-    ("changes", "where"),
-    [
+def test_document_in_base64_is_no_text() -> None:
+    for changes, where in (
         ({"value_quantity": None, "value_string": DATA}, "value_string"),
         ({"value_quantity": None, "value_string": f"{DATA[:60]}\n{DATA[60:]}"}, "value_string"),
         ({"value_quantity": None, "value_codeable_concept": {"text": DATA[:201]}}, "value_codeable_concept.text"),
         ({"note": f"data:application/pdf;base64,{DATA}"}, "note"),
-    ],
-)
-def test_document_in_base64_rejected_as_text(changes: dict[str, Any], where: str) -> None:
-    (found,) = problems(report(observations=[observation(**changes)])).items()
-    assert found[0] == f"observations[0].{where}"
-    assert found[1].startswith("is a document in Base64")
-
-
-def test_document_in_base64_accepted_as_document() -> None:
+    ):
+        (found,) = problems(report(observations=[observation(**changes)])).items()
+        assert (found[0], found[1][:24]) == (f"observations[0].{where}", "is a document in Base64 ")
     attached = observation(value_quantity=None, value_attachment={"content": DATA})
-    tree = report(documents=[{"content": f"{DATA[:60]}\r\n{DATA[60:]}"}], observations=[attached])
-    read = serialization.load_message(json.dumps(tree).encode())
-    assert isinstance(read, LabReport)
+    read = load(report(documents=[{"content": f"{DATA[:60]}\r\n{DATA[60:]}"}], observations=[attached]))
     assert read.documents[0].content == PDF
 
 
-@pytest.mark.parametrize(
-    "kind", ['application/pdf; name="отчёт"', "a/b\r\nX-Evil: 1", "x/y/z", "/", "a/", "", "application/ pdf"]
-)
-def test_invalid_media_type_rejected(kind: str) -> None:
-    document = {"url": "https://lab.example/1", "content_type": kind}
-    attached = observation(value_quantity=None, value_attachment=document)
-    found = problems(report(documents=[document], observations=[attached]))
-    assert set(found) == {"documents[0].content_type", "observations[0].value_attachment.content_type"}
-    assert all("such as application/pdf" in one for one in found.values())
-
-
-@pytest.mark.parametrize("kind", ["application/pdf", "Application/PDF;version=1", 'text/plain; charset="utf-8"; format=flowed'])
-def test_media_type_parameters_accepted(kind: str) -> None:
-    serialization.load_message(json.dumps(report(documents=[{"url": "https://lab.example/1", "content_type": kind}])).encode())
-
-
-def test_bare_nan_rejected_as_json() -> None:
-    body = json.dumps(report()).replace('"1.20"', "NaN").encode()
-    assert "not JSON" in problems(body)["document"]
+def test_media_type_and_address_of_documents_are_checked() -> None:
+    good, url = ("application/pdf", "Application/PDF;version=1", 'text/plain; charset="utf-8"; format=flowed'), "https://lab/1"
+    bad = ('application/pdf; name="отчёт"', "a/b\r\nX-Evil: 1", "x/y/z", "/", "a/", "", "application/ pdf")
+    usable = ("https://lab/x?y=1", "http://[::1]:80/x", "fhir/Binary/7", "/x.pdf", "https://лаб.рф/отчёт.pdf")
+    addresses = (
+        "http://[::1",
+        "http://",
+        "file:///etc/passwd",
+        "C:\\x.pdf",
+        "//other/x",
+        "mailto:a@b",
+        "https://lab/a b",
+        "http://lab:x/",
+    )
+    load(report(documents=[*({"url": url, "content_type": kind} for kind in good), *({"url": each} for each in usable)]))
+    wrong = [("content_type", {"url": url, "content_type": kind}) for kind in bad]
+    for name, document in (*wrong, *(("url", {"url": each}) for each in addresses)):
+        attached = observation(value_quantity=None, value_attachment=document)
+        found = problems(report(documents=[document], observations=[attached]))
+        assert set(found) == {f"documents[0].{name}", f"observations[0].value_attachment.{name}"}, document
 
 
 def test_all_errors_reported_at_once() -> None:
+    """And no value is repeated."""
     bad = report(
         status="done",
         issued="2024-05-17T08:30:00",
@@ -144,117 +135,63 @@ def test_all_errors_reported_at_once() -> None:
         documents=[{"content": "!!"}, {"file": "a.pdf", "url": "https://lab/x"}, {}],
     )
     found = problems(bad)
-    assert set(found) == {
-        "status",
-        "issued",
-        "efective",
-        "observations[0]",
-        "observations[1]",
-        "observations[2].status",
-        "documents[0].content",
-        "documents[1]",
-        "documents[2]",
-    }
+    observed = {"observations[0]", "observations[1]", "observations[2].status"}
+    assert set(found) == {"status", "issued", "efective", *observed, "documents[0].content", "documents[1]", "documents[2]"}
     assert "did you mean 'effective'?" in found["efective"]
     assert "'final'" in found["status"]
     assert found["issued"] == "is a time without a zone — add the offset from UTC: write it as 2024-05-17T08:30:00+03:00"
     assert "value_quantity, value_string" in found["observations[0]"]
     assert "no value" in found["observations[1]"]
+    secret = "Ivanova"
+    found = problems(report(issued=secret, status=secret, lines=secret, observations=[observation(value_quantity=secret)]))
+    assert (len(found), secret in str(found)) == (4, False)
 
 
-@pytest.mark.parametrize("moment", [20240517, "20240517", "2024-05-17", "17.05.2024 08:30", 1715931000.5, "2024-02-30T08:00:00Z"])
-def test_time_without_zone_rejected(moment: Any) -> None:
-    """A time zone is never guessed."""
-    assert list(problems(report(issued=moment))) == ["issued"]
-
-
-def test_adapter_may_supply_time_zone() -> None:
-    body = json.dumps(report(issued="2024-05-17T08:30:00")).encode()
-    read = serialization.load_message(body, time_zone=ZoneInfo("Europe/Moscow"))
-    assert isinstance(read, LabReport)
+def test_time_without_zone_rejected() -> None:
+    """A time zone is never guessed; an adapter may know it."""
+    for moment in (20240517, "20240517", "2024-05-17", "17.05.2024 08:30", 1715931000.5, "2024-02-30T08:00:00Z"):
+        assert list(problems(report(issued=moment))) == ["issued"], moment
+    read = load(report(issued="2024-05-17T08:30:00"), time_zone=ZoneInfo("Europe/Moscow"))
     assert read.issued == datetime(2024, 5, 17, 5, 30, tzinfo=UTC)
     assert read.effective.isoformat() == MOMENT
-
-
-@pytest.mark.parametrize("date", ["2024", "2024-05", "2024-05-17"])
-def test_date_without_time_read_and_written_as_it_is(date: str) -> None:
-    """Where FHIR has a dateTime, a date may stand; nothing is added to it."""
-    said = [
-        {"code": {"code": "1"}, "value_date_time": date},
-        {"code": {"code": "1"}, "value_period": {"start": date, "end": MOMENT}},
-    ]
-    body = json.dumps(report(effective=date, observations=said)).encode()
-    read = serialization.load_message(body, time_zone=ZoneInfo("Europe/Moscow"))
-    assert isinstance(read, LabReport)
-    assert read.effective == PartialDate(date)
-    written = json.loads(serialization.dump_message(read))
-    assert (written["effective"], written["observations"][0]["value_date_time"]) == (date, date)
-    assert written["observations"][1]["value_period"] == {"start": date, "end": MOMENT}
-    assert serialization.validate_message(read) == read
-
-
-@pytest.mark.parametrize("date", ["2024-13", "2024-02-30", "0000", "24", "2024-5", "2024-05-", 2024])
-def test_date_that_does_not_exist_rejected(date: Any) -> None:
-    assert list(problems(report(effective=date))) == ["effective"]
-
-
-def test_issued_needs_a_time() -> None:
-    """Both are an instant in FHIR."""
     said = observation(issued="2024-05-17")
     assert set(problems(report(issued="2024-05", observations=[said]))) == {"issued", "observations[0].issued"}
 
 
-@pytest.mark.parametrize(
-    ("start", "end", "is_valid"),
-    [
-        ("2024-05", "2024-05", True),
-        ("2024-05-17", "2024", True),
-        ("2024-05-17T23:00:00+03:00", "2024-05-17", True),
-        ("2024-06", "2024-05", False),
-        ("2024-05-18T01:00:00+03:00", "2024-05-17", False),
-    ],
-)
-def test_period_of_dates_must_not_end_before_start(start: str, end: str, is_valid: bool) -> None:
-    span = {"code": {"code": "1"}, "value_period": {"start": start, "end": end}}
-    given = report(observations=[span])
-    if is_valid:
-        serialization.load_message(json.dumps(given).encode())
-    else:
-        assert "ends before it starts" in problems(given)["observations[0].value_period"]
+def test_date_without_time_read_and_written_as_it_is() -> None:
+    """Where FHIR has a dateTime, a date may stand; nothing is added to it."""
+    for day in ("2024", "2024-05", "2024-05-17"):
+        period = {"start": day, "end": MOMENT}
+        said = [{"code": {"code": "1"}, "value_date_time": day}, {"code": {"code": "1"}, "value_period": period}]
+        read = load(report(effective=day, observations=said), time_zone=ZoneInfo("Europe/Moscow"))
+        assert read.effective == PartialDate(day)
+        written = json.loads(serialization.dump_message(read))
+        assert (written["effective"], written["observations"][0]["value_date_time"]) == (day, day)
+        assert written["observations"][1]["value_period"] == period
+        assert serialization.validate_message(read) == read
+    for day in ("2024-13", "2024-02-30", "0000", "24", "2024-5", "2024-05-", 2024):
+        assert list(problems(report(effective=day))) == ["effective"], day
 
 
-@pytest.mark.parametrize("moment", ["0001-01-01T00:00:00+03:00", "9999-12-31T23:59:59-05:00"])
-@pytest.mark.parametrize("name", ["issued", "effective"])
-def test_time_outside_utc_range_rejected(name: str, moment: str) -> None:
-    """A time that UTC cannot express is rejected, and not retried for ever."""
-    assert "out of range" in problems(report(**{name: moment}))[name]
-
-
-@pytest.mark.parametrize("version", [2**63, 10**30])
-def test_version_beyond_database_range_rejected(version: int) -> None:
-    """A version that no database can keep is rejected, and not retried for ever."""
-    assert "too large" in problems(report(version=version))["version"]
-    with pytest.raises(DataInvalidError, match="version"):
-        serialization.validate_message(replace(serialization.load_message(json.dumps(report()).encode()), version=version))  # type: ignore[type-var]
-
-
-def test_timestamp_accepted_as_version() -> None:
-    serialization.load_message(json.dumps(report(version=20240517083000123)).encode())
-
-
-@pytest.mark.parametrize("named", [{"order": None}, {"order": ""}, {"order": None, "lines": []}])
-def test_report_without_order_reference_rejected(named: dict[str, Any]) -> None:
-    assert "names no order" in problems(report(**named))["document"]
-
-
-@pytest.mark.parametrize("named", [{"lines": ["L1"]}, {"accession": "77"}, {"barcode": "0042"}])
-def test_any_order_reference_suffices(named: dict[str, Any]) -> None:
-    serialization.load_message(json.dumps({**report(), "order": None, **named}).encode())
-
-
-def test_negative_version_rejected() -> None:
+def test_what_no_database_can_keep_is_rejected() -> None:
+    """A time that UTC cannot express, and a version: they are not retried for ever."""
+    for moment in ("0001-01-01T00:00:00+03:00", "9999-12-31T23:59:59-05:00"):
+        for name in ("issued", "effective"):
+            assert "out of range" in problems(report(**{name: moment}))[name]
+    for version in (2**63, 10**30):
+        assert "too large" in problems(report(version=version))["version"]
+        with pytest.raises(DataInvalidError, match="version"):
+            serialization.validate_message(replace(load(report()), version=version))
     assert "negative" in problems(report(version=-1))["version"]
-    serialization.load_message(json.dumps(report(version=0)).encode())
+    for version in (0, 20240517083000123):
+        load(report(version=version))
+
+
+def test_report_names_an_order_in_some_way() -> None:
+    for nothing in ({"order": None}, {"order": ""}, {"order": None, "lines": []}):
+        assert "names no order" in problems(report(**nothing))["document"]
+    for named in ({"lines": ["L1"]}, {"accession": "77"}, {"barcode": "0042"}):
+        load({**report(), "order": None, **named})
 
 
 BAD_NAMES = {
@@ -266,186 +203,115 @@ BAD_NAMES = {
 }
 
 
-@pytest.mark.parametrize("name", sorted(BAD_NAMES))
 @pytest.mark.parametrize("field", ["report_id", "order", "accession", "barcode", "lines", "items", "completes"])
-def test_invalid_report_identifiers_rejected(field: str, name: str) -> None:
-    """Identifiers in a report must be short and plain."""
+def test_invalid_report_identifiers_rejected(field: str) -> None:
+    """Identifiers in a report must be short and plain, in whatever language."""
     many = field in {"lines", "items", "completes"}
-    found = problems(report(**{field: [name] if many else name}))
-    assert BAD_NAMES[name] in found[f"{field}[0]" if many else field]
-    assert name not in str(found)
+    for name, said in BAD_NAMES.items():
+        found = problems(report(**{field: [name] if many else name}))
+        assert said in found[f"{field}[0]" if many else field]
+        assert name not in str(found)
+    for name in ("Анализ № 7/2", "x" * 200, "a b"):
+        load(report(**{field: [name] if many else name}))
 
 
 def test_invalid_rejection_and_accession_identifiers_rejected() -> None:
-    """Identifiers in rejections and accession updates must be short and plain too."""
-    rejection = {
-        "kind": "rejection",
-        "order": "R",
-        "not_performed": [{"line": " L1", "reason": "x"}, {"item": "1\t", "reason": "x"}],
-    }
-    assert set(problems(rejection)) == {"not_performed[0].line", "not_performed[1].item"}
-    receipt = {
-        "kind": "accession_update",
-        "order": "R",
-        "accessions": [{"line": "L1", "number": "7" * 201}, {"barcode": "0 ", "number": "7"}],
-    }
-    assert set(problems(receipt)) == {"accessions[0].number", "accessions[1].barcode"}
+    lines = [{"line": " L1", "reason": "x"}, {"item": "1\t", "reason": "x"}]
+    found = problems({"kind": "rejection", "order": "R", "not_performed": lines})
+    assert set(found) == {"not_performed[0].line", "not_performed[1].item"}
+    numbers = [{"line": "L1", "number": "7" * 201}, {"barcode": "0 ", "number": "7"}]
+    found = problems({"kind": "accession_update", "order": "R", "accessions": numbers})
+    assert set(found) == {"accessions[0].number", "accessions[1].barcode"}
 
 
-def test_long_non_ascii_identifiers_accepted() -> None:
-    """Identifiers in other languages and of two hundred characters are accepted."""
-    serialization.load_message(json.dumps(report(report_id="Анализ № 7/2", accession="x" * 200, barcode="a b")).encode())
-
-
-@pytest.mark.parametrize(
-    "url",
-    ["http://[::1", "http://", "file:///etc/passwd", "C:\\x.pdf", "//other/x", "mailto:a@b", "https://lab/a b", "http://lab:x/"],
-)
-def test_unusable_document_url_rejected(url: str) -> None:
-    assert list(problems(report(documents=[{"url": url}]))) == ["documents[0].url"]
-    attached = observation(value_quantity=None, value_attachment={"url": url})
-    assert list(problems(report(observations=[attached]))) == ["observations[0].value_attachment.url"]
-
-
-@pytest.mark.parametrize("url", ["https://lab/x?y=1", "http://[::1]:80/x", "fhir/Binary/7", "/x.pdf", "https://лаб.рф/отчёт.pdf"])
-def test_usable_document_url_accepted(url: str) -> None:
-    serialization.load_message(json.dumps(report(documents=[{"url": url}])).encode())
-
-
-@pytest.mark.parametrize("where", ["top", "within"])
-def test_duplicate_key_rejected_by_name(where: str) -> None:
+def test_duplicate_key_rejected_by_name() -> None:
+    """The same key in two objects is none."""
     body = json.dumps(report())
-    twice = (
-        '{"status": "partial", ' + body[1:] if where == "top" else body.replace('"code": "718-7"', '"code": "1", "code": "718-7"')
-    )
-    assert list(problems(twice.encode())) == ["status" if where == "top" else "code"]
-
-
-def test_same_key_in_two_objects_accepted() -> None:
-    serialization.load_message(json.dumps(report(observations=[observation(), observation()])).encode())
+    assert list(problems(('{"status": "partial", ' + body[1:]).encode())) == ["status"]
+    assert list(problems(body.replace('"code": "718-7"', '"code": "1", "code": "718-7"').encode())) == ["code"]
+    load(report(observations=[observation(), observation()]))
 
 
 def test_stored_message_loads_despite_stricter_rules() -> None:
     """What is stored is read whatever the rules of today say."""
     body = json.dumps(report(version=-1, report_id=" x ", documents=[{"url": "file:///x"}])).encode()
-    kept = serialization.load_stored_message(body)
-    assert isinstance(kept, LabReport)
-    assert kept.version == -1
+    assert serialization.load_stored_message(body).version == -1  # type: ignore[union-attr]
 
 
-def test_comparator_is_one_of_four() -> None:
-    found = problems(report(observations=[observation(value_quantity={"value": 1, "comparator": "~"})]))
-    assert list(found) == ["observations[0].value_quantity.comparator"]
-
-
-@pytest.mark.parametrize(
-    ("value", "named"),
-    [
-        ({"value_range": {"low": {"value": 1, "comparator": ">"}, "high": {"value": 2}}}, ["value_range.low.comparator"]),
+def test_comparator_that_would_be_lost_rejected() -> None:
+    """Each is one of four; that of a reference range is left out."""
+    two = {"value": 2}
+    for value, named in (
+        ({"value_quantity": {"value": 1, "comparator": "~"}}, ["quantity"]),
+        ({"value_range": {"low": {"value": 1, "comparator": ">"}, "high": two}}, ["range.low"]),
         (
-            {"value_range": {"low": {"value": 1, "comparator": "~"}, "high": {"value": 2, "comparator": "<="}}},
-            ["value_range.low.comparator", "value_range.high.comparator"],
+            {"value_range": {"low": {"value": 1, "comparator": "~"}, "high": {**two, "comparator": "<="}}},
+            ["range.low", "range.high"],
         ),
         (
-            {"value_sampled_data": {"origin": {"value": 0, "comparator": "<"}, "period": 1, "dimensions": 1, "data": "1"}},
-            ["value_sampled_data.origin.comparator"],
+            {"value_sampled_data": {"origin": {**two, "comparator": "<"}, "period": 1, "dimensions": 1, "data": "1"}},
+            ["sampled_data.origin"],
         ),
-    ],
-)
-def test_comparator_that_would_be_lost_rejected(value: dict[str, Any], named: list[str]) -> None:
-    found = problems(report(observations=[observation(value_quantity=None, **value)]))
-    assert set(found) == {f"observations[0].{field}" for field in named}
-
-
-def test_reference_range_comparator_ignored() -> None:
-    bounds = {"low": {"value": 1, "comparator": ">"}, "high": {"value": 2}}
-    serialization.load_message(json.dumps(report(observations=[observation(reference_ranges=[bounds])])).encode())
+    ):
+        found = problems(report(observations=[observation(**{"value_quantity": None, **value})]))
+        assert set(found) == {f"observations[0].value_{field}.comparator" for field in named}
+    bounds = {"low": {"value": 1, "comparator": ">"}, "high": two}
+    load(report(observations=[observation(reference_ranges=[bounds])]))
 
 
 def test_nul_character_reported() -> None:
     assert set(problems(report(observations=[observation(note="a\0b")], accession="\0"))) == {"observations[0].note", "accession"}
 
 
-@pytest.mark.parametrize("kind", ["report", "rejection"])
-def test_sex_that_nobody_could_compare_rejected(kind: str) -> None:
-    found = problems({"kind": kind, "order": "O", "patient": {"gender": "F", "birth_date": "80-01-31"}})
-    assert {"patient.gender", "patient.birth_date"} <= found.keys()
-
-
-@pytest.mark.parametrize(("text", "read"), [("1980-01-31", date(1980, 1, 31)), ("1980-01", PartialDate("1980-01"))])
-def test_birth_date_may_be_known_in_part(text: str, read: Any) -> None:
-    said = serialization.load_reported_patient(json.dumps({"birth_date": text}).encode())
-    assert said.birth_date == read
+def test_patient_that_nobody_could_compare_rejected() -> None:
+    """A date of birth may be known in part."""
+    for kind in ("report", "rejection"):
+        found = problems({"kind": kind, "order": "O", "patient": {"gender": "F", "birth_date": "80-01-31"}})
+        assert {"patient.gender", "patient.birth_date"} <= found.keys()
+    for text, read in (("1980-01-31", date(1980, 1, 31)), ("1980-01", PartialDate("1980-01"))):
+        assert serialization.load_reported_patient(json.dumps({"birth_date": text}).encode()).birth_date == read
 
 
 def test_rejection_distinguished_by_kind() -> None:
-    body = {
-        "kind": "rejection",
-        "order": "RABC",
-        "not_performed": [{"line": "L1", "reason": "haemolysed"}],
-        "collect_again": True,
-    }
-    assert isinstance(serialization.load_message(json.dumps(body).encode()), LabRejection)
+    said = [{"line": "L1", "reason": "haemolysed"}]
+    body = {"kind": "rejection", "order": "RABC", "not_performed": said, "collect_again": True}
+    assert isinstance(load(body), LabRejection)
     assert set(problems({**body, "kind": "denial"})) == {"kind"}
     assert set(problems({**body, "not_performed": []})) == {"not_performed"}
     assert set(problems({**body, "not_performed": [{"reason": " "}]})) == {"not_performed[0].reason"}
 
 
-@pytest.mark.parametrize("body", [b"", b"[]", b"7", b"{", b"[" * 100_000, b"\xff\xfe{}", b'{"a": 1' + b"0" * 6000 + b"}"])
-def test_non_object_json_is_one_error(body: bytes) -> None:
-    assert "document" in problems(body)
-
-
-def test_byte_order_mark_accepted() -> None:
-    serialization.load_message(b"\xef\xbb\xbf" + json.dumps(report()).encode())
-
-
-def test_error_messages_do_not_repeat_values() -> None:
-    secret = "Ivanova"
-    found = problems(report(issued=secret, status=secret, lines=secret, observations=[observation(value_quantity=secret)]))
-    assert len(found) == 4
-    assert secret not in str(found)
-
-
-def test_null_equals_missing() -> None:
+def test_non_object_json_is_one_error() -> None:
+    """A byte order mark is none, and null is as good as missing."""
+    for body in (b"", b"[]", b"7", b"{", b"[" * 100_000, b"\xff\xfe{}", b'{"a": 1' + b"0" * 6000 + b"}"):
+        assert "document" in problems(body), body[:9]
     body = json.dumps(report(lines=None, documents=None, version=None)).encode()
-    assert serialization.load_message(body) == serialization.load_message(json.dumps(report()).encode())
+    assert load(b"\xef\xbb\xbf" + body) == load(report())
 
 
 def test_empty_completes_differs_from_default() -> None:
     """A report that says it completes nothing is not one that leaves the field out."""
-    nothing = serialization.load_message(json.dumps(report(completes=[])).encode())
-    assert isinstance(nothing, LabReport)
+    nothing = load(report(completes=[]))
     assert nothing.completes == ()
-    assert serialization.load_message(serialization.dump_message(nothing)) == nothing
+    assert load(serialization.dump_message(nothing)) == nothing
 
 
 def in_python(value: Any, issued: datetime) -> LabReport:
-    quantity = Quantity(value=value)
-    seen = ReportedObservation(code=Coding(code="718-7"), value_quantity=quantity)
+    seen = ReportedObservation(code=Coding(code="718-7"), value_quantity=Quantity(value=value))
     return LabReport(report_id="B1", status=ReportStatus.FINAL, order="R", effective=issued, issued=issued, observations=(seen,))
 
 
-def test_float_rejected_by_name() -> None:
-    with pytest.raises(DataInvalidError, match=r"observations\[0\]\.value_quantity\.value: is a float — give a Decimal"):
-        serialization.dump_message(in_python(1.2, datetime.now(UTC)))
-
-
-def test_non_finite_number_rejected_by_name() -> None:
-    with pytest.raises(DataInvalidError, match=r"observations\[0\]\.value_quantity\.value: is not a finite number"):
-        serialization.dump_message(in_python(Decimal("NaN"), datetime.now(UTC)))
-
-
-def test_naive_time_not_serialized() -> None:
-    with pytest.raises(DataInvalidError, match="effective: is a time without a zone"):
-        serialization.dump_message(in_python(Decimal(1), datetime(2024, 5, 17)))  # noqa: DTZ001
-
-
-def test_message_built_in_python_is_validated_alike() -> None:
-    """What was built in Python is held to the same rules as JSON."""
-    moment = datetime.now(UTC)
-    serialization.validate_message(in_python(Decimal("1.20"), moment))
-    bad = LabReport(report_id="B1", status=ReportStatus.FINAL, effective=moment, issued=moment, documents=(Document(),))
+def test_value_built_in_python_is_rejected_by_name() -> None:
+    now = datetime.now(UTC)
+    for value, issued, said in (
+        (1.2, now, r"observations\[0\]\.value_quantity\.value: is a float — give a Decimal"),
+        (Decimal("NaN"), now, r"observations\[0\]\.value_quantity\.value: is not a finite number"),
+        (Decimal(1), datetime(2024, 5, 17), "effective: is a time without a zone"),  # noqa: DTZ001
+    ):
+        with pytest.raises(DataInvalidError, match=said):
+            serialization.dump_message(in_python(value, issued))
+    serialization.validate_message(in_python(Decimal("1.20"), now))
+    bad = LabReport(report_id="B1", status=ReportStatus.FINAL, effective=now, issued=now, documents=(Document(),))
     with pytest.raises(DataInvalidError) as caught:
         serialization.validate_message(bad)
     assert {problem.where for problem in caught.value.problems} == {"document", "documents[0]"}
@@ -485,19 +351,16 @@ def test_medical_part_contains_no_patient_data() -> None:
 
 
 def test_schemas_match_what_is_accepted() -> None:
-    schema = serialization.message_schema()
+    schema, order = serialization.message_schema(), serialization.order_schema()
     assert schema["$defs"]["LabRejection"]["properties"]["kind"] == {"const": "rejection"}
     assert {"required": ["value_quantity"]} in schema["$defs"]["ReportedObservation"]["oneOf"]
     assert schema["$defs"]["LabReport"]["additionalProperties"] is False
-    assert serialization.order_schema()["$defs"]["OrderPatient"]["properties"]["birth_date"]
+    assert order["$defs"]["OrderPatient"]["properties"]["birth_date"]
     named = schema["$defs"]["LabReport"]["properties"]
     assert (named["barcode"]["maxLength"], named["lines"]["items"]["maxLength"]) == (200, 200)
-    assert [each.get("format", each.get("pattern")) for each in named["effective"]["anyOf"]] == [
-        "date-time",
-        r"^\d{4}(-\d\d(-\d\d)?)?$",
-    ]
-    assert named["issued"]["format"] == "date-time"
-    assert "maxLength" not in json.dumps([serialization.order_schema(), schema["$defs"]["ReportedObservation"]])
+    forms = [each.get("format", each.get("pattern")) for each in named["effective"]["anyOf"]]
+    assert (forms, named["issued"]["format"]) == (["date-time", r"^\d{4}(-\d\d(-\d\d)?)?$"], "date-time")
+    assert "maxLength" not in json.dumps([order, schema["$defs"]["ReportedObservation"]])
 
 
 def test_type_without_strict_reader_is_a_type_error() -> None:
