@@ -360,7 +360,7 @@ async def test_token_no_header_can_hold_is_refused(
     """It is told by its field, asked for seldom, and by itself; what is stored stays as it was."""
     for grant in ({}, CODE):
         store.oauth_tokens.token = before = stored(expires_at=clock.now())
-        route.calls.reset()
+        route.calls.clear()
         route.side_effect = lambda request: httpx.Response(200, json={"access_token": bad, "refresh_token": "r2"})
         tokens = make_tokens(**grant)
         for _ in range(20):

@@ -199,7 +199,7 @@ async def test_get_retried_a_few_times(make_client: Make, router: respx.MockRout
         (httpx.Response(404), errors.ResourceNotReadable, 1),
         (httpx.Response(429, headers={"Retry-After": "30"}), errors.ServiceUnavailable, 1),
     ):
-        route.calls.reset()
+        route.calls.clear()
         route.side_effect = [answer] * 9
         with pytest.raises(expected) as caught:
             await client.read("Task", rid("t1"))

@@ -166,7 +166,12 @@ async def pages(tmp_path: Path) -> AsyncIterator[StatusPages]:
         refused_messages=RefusedMessageDesk(store, clock, AdapterRegistry("folder", ())),
         missing_tasks=lambda: missing,
         catalogue=lambda: None,
-        connection=ConnectionDesk("http://127.0.0.1/", "code", ("offline_access",), AsyncMock(), AsyncMock(), AsyncMock()),
+        connection=ConnectionDesk(
+            base_url="http://127.0.0.1/",
+            grant="code",
+            scopes=("offline_access",),
+            **{name: AsyncMock() for name in ("check", "refresh", "forget")},
+        ),
         check_adapter=AsyncMock(),
         observed_conditions=tuple,
     )

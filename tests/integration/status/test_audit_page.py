@@ -63,12 +63,11 @@ async def test_records_are_told_in_words_newest_first(pages: Any):
 async def test_pages_go_on_by_number(pages: Any):
     await add(pages, *(entry() for _ in range(60)))
     client = await pages.signed_in_client(Role.ADMIN)
-    first = numbers((await client.get("/audit")).text)
-    assert len(first) == 50
-    assert f'href="/audit?before={first[-1]}"' in (await client.get("/audit")).text
+    html = (await client.get("/audit")).text
+    first = numbers(html)
+    assert (len(first), f'href="/audit?before={first[-1]}"' in html) == (50, True)
     older = (await client.get("/audit", params={"before": first[-1]})).text
-    assert numbers(older) == list(range(first[-1] - 1, 0, -1))
-    assert 'rel="next"' not in older
+    assert (numbers(older), 'rel="next"' in older) == (list(range(first[-1] - 1, 0, -1)), False)
     assert len(numbers((await client.get("/audit?before=nonsense")).text)) == 50
 
 
@@ -79,10 +78,8 @@ async def test_address_is_the_filter(pages: Any):
     for query, expected in (
         ("actor=anna&subject=mine", ["mine"]),
         ("action=order_released", ["his"]),
-        ("action=nonsense&actor=anna&until=2026-02-28", ["old"]),
-        ("actor=anna&from=2026-02-01&until=2026-02-25", ["old"]),
+        ("action=nonsense&actor=anna&from=2026-02-01&until=2026-02-25", ["old"]),
         ("from=2030-01-01", []),
-        ("until=2020-01-01", []),
     ):
         html = (await client.get(f"/audit?{query}")).text
         found = [name for name in ("old", "mine", "his") if f"<span>{name}</span>" in html]

@@ -142,35 +142,3 @@ async def test_page_that_is_not_swapped_tells_death(seeded, browser, path):
     await tab.clock.run_for(11_000)
     await tab.locator("#agent-gone").wait_for()
     assert "lost" in (await tab.locator("#live").get_attribute("class") or "")
-
-
-async def test_opened_part_stays_open_when_read_again(seeded, browser):
-    async with served(seeded) as base:
-        tab = await clocked(browser, base, "/")
-        await tab.get_by_text("Unfinished, by state").click()
-        await tab.get_by_role("heading", name="On the way").click()
-        held = tab.locator("tbody tr").filter(has_text="held").first
-        await held.wait_for()
-        await end_holding(seeded)
-        await tab.clock.run_for(11_000)
-        await tab.locator("details[data-stays][open] tbody tr").filter(has_text="fetched").first.wait_for()
-
-
-async def test_russian_pages_fit_on_a_phone(seeded, browser):
-    """No page is wider than the screen, and the whole menu of languages and themes is on it."""
-    async with served(seeded) as base:
-        context = await browser.new_context(viewport={"width": 390, "height": 800}, locale="ru")
-        tab = await context.new_page()
-        await tab.goto(base)
-        await tab.locator("#name").fill("operator")
-        await tab.locator("#password").fill("a long password")
-        await tab.locator("button.primary").click()
-        await tab.locator("h1").wait_for()
-        for path in ("/", "/orders", "/failures", "/alerts", "/refused", "/rules", "/rules/line.code", "/turnaround"):
-            await tab.goto(f"{base}{path}")
-            await tab.locator(".look summary").click()
-            assert await tab.evaluate("document.documentElement.scrollWidth") <= 390, path
-            menu = await tab.locator(".look form").bounding_box()
-            assert menu is not None
-            assert 0 <= menu["x"] <= menu["x"] + menu["width"] <= 390, path
-        await context.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
+from unittest.mock import AsyncMock, Mock
 
 from lab_agent.accounts import Role
 from lab_agent.conditions.ids import ConditionId
@@ -15,15 +16,8 @@ from lab_agent.errors import StoreUnreachableError
 from lab_agent.status.sessions import SESSION_COOKIE
 from tests.integration.status.conftest import NOW
 
-
-class Away:
-    """Views of a store that does not answer."""
-
-    def __getattr__(self, name: str) -> Any:
-        async def fail(*_: Any, **__: Any) -> Any:
-            raise StoreUnreachableError
-
-        return fail
+AWAY = Mock(overview=AsyncMock(side_effect=StoreUnreachableError))
+"""Views of a store that does not answer."""
 
 
 async def test_healthz_names_the_stopped_worker_part(pages: Any):
@@ -70,7 +64,7 @@ async def test_stranger_sees_no_path_in_readyz(pages: Any):
 
 
 async def test_readyz_is_unready_without_store(pages: Any):
-    pages.context = replace(pages.context, queries=Away())
+    pages.context = replace(pages.context, queries=AWAY)
     answer = await pages.new_client().get("/readyz")
     told, fault = answer.json(), "store.unreachable"
     assert (answer.status_code, [each["id"] for each in told.pop("conditions")]) == (503, [fault])
@@ -78,29 +72,23 @@ async def test_readyz_is_unready_without_store(pages: Any):
     assert (await pages.new_client().get("/healthz")).status_code == 200
 
 
-async def test_agent_that_cannot_work_is_unready(pages: Any):
-    """The database is in order then."""
-    fault = OpenCondition(condition=CONDITIONS[ConditionId.AGENT_CANNOT_WORK], subject="poll", detail="ValueError", since=NOW)
-    pages.context = replace(pages.context, observed_conditions=lambda: (fault,))
-    answer = await pages.new_client().get("/readyz")
-    told = answer.json()
-    assert (answer.status_code, told["store"], told["reason"]) == (503, "ok", "agent.cannot_work")
-    overview = (await (await pages.signed_in_client(Role.VIEWER)).get("/")).text
-    assert "The agent cannot work: new orders cannot be asked for" in overview
-
-
-async def test_read_only_store_is_unready_and_on_overview(pages: Any):
-    """A store that takes no writes is unready, and the overview says so, with since when; its path stays in the page."""
-    entry, since = CONDITIONS[ConditionId.STORE_READ_ONLY], NOW - timedelta(minutes=12)
-    read_only = OpenCondition(condition=entry, detail="/srv/lab.db", since=since)
-    pages.context = replace(pages.context, observed_conditions=lambda: (read_only,))
-    answer = await pages.new_client().get("/readyz")
-    assert (answer.status_code, answer.json()["reason"], "/srv/lab.db" in answer.text) == (503, "store.read_only", False)
-    signed_in = await pages.signed_in_client(Role.VIEWER)
-    told = (await signed_in.get("/readyz")).json()
-    assert (told["title"], told["mend"]) == (entry.title, entry.mend)
-    overview = (await signed_in.get("/")).text
-    assert [each for each in ("The database cannot be written, for 12 min.", "/srv/lab.db") if each not in overview] == []
+async def test_agent_that_cannot_work_or_write_is_unready(pages: Any):
+    """The overview says so, with since when; a path stays in the page."""
+    no_work, read_only = CONDITIONS[ConditionId.AGENT_CANNOT_WORK], CONDITIONS[ConditionId.STORE_READ_ONLY]
+    for entry, subject, detail, store, told in (
+        (no_work, "poll", "ValueError", "ok", "The agent cannot work: new orders cannot be asked for"),
+        (read_only, "", "/srv/lab.db", "store.read_only", "The database cannot be written, for 12 min."),
+    ):
+        found = OpenCondition(condition=entry, subject=subject, detail=detail, since=NOW - timedelta(minutes=12))
+        pages.context = replace(pages.context, observed_conditions=lambda found=found: (found,))
+        answer = await pages.new_client().get("/readyz")
+        said = answer.json()
+        assert (answer.status_code, said["store"], said["reason"]) == (503, store, entry.id.value)
+        assert detail not in answer.text
+        client = await pages.signed_in_client(Role.VIEWER)
+        assert "mend" in (await client.get("/readyz")).json()
+        overview = (await client.get("/")).text
+        assert [each for each in (told, detail) if each not in overview] == []
 
 
 async def test_metrics_are_computed_on_request(seeded: Any):
@@ -127,14 +115,13 @@ async def test_metrics_are_computed_on_request(seeded: Any):
 
 
 async def test_metrics_omit_values_of_unavailable_store(seeded: Any):
-    """Metrics of an unavailable store are missing rather than old."""
+    """They are missing rather than old."""
     assert 'lab_agent_orders{state="held"}' in (await seeded.new_client().get("/metrics")).text
-    seeded.context = replace(seeded.context, queries=Away())
+    seeded.context = replace(seeded.context, queries=AWAY)
     answer = await seeded.new_client().get("/metrics")
-    assert answer.status_code == 200
-    assert "lab_agent_store_reachable 0.0" in answer.text
-    assert "lab_agent_orders{" not in answer.text
-    assert "lab_agent_alerts_open NaN" in answer.text
+    assert (answer.status_code, "lab_agent_orders{" in answer.text) == (200, False)
+    for line in ("lab_agent_store_reachable 0.0", "lab_agent_alerts_open NaN"):
+        assert line in answer.text
 
 
 async def test_probes_need_no_login_and_set_no_cookie(seeded: Any):

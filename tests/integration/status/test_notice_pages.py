@@ -69,20 +69,15 @@ async def test_delay_for_one_contract_and_future_period(offered: Any):
     (notice,) = await notices(offered)
     assert (notice.contract, str(notice.delay_hours), notice.start) == ("C-100", "1.50", offered.clock.now() + timedelta(hours=5))
     text = (await client.get("/turnaround")).text
-    for shown in ("delayed by 1.50 h", "contract C-100", "upcoming", "begins in 5 h"):
-        assert shown in text
+    assert [each for each in ("delayed by 1.50 h", "contract C-100", "upcoming", "begins in 5 h") if each not in text] == []
 
 
-FORMS = "write it as 2026-11-20T08:00+03:00, 2026-11-20, 12h or 3d"
 WRONG = (
     ({"item": ""}, "enter the code of the test"),
-    ({"item": "01.001"}, "did you mean '"),
     ({"item": "001.002", "contract": "C-200"}, "is not offered in contract C-200"),
     ({"contract": "C-10"}, "did you mean 'C-100'?"),
-    ({"until": "soon"}, FORMS),
+    ({"until": "soon"}, "write it as 2026-11-20T08:00+03:00, 2026-11-20, 12h or 3d"),
     ({"until": "2020-01-01"}, "name a later time"),
-    ({"from": "yesterday"}, "'yesterday' is not a time"),
-    ({"kind": "delay", "hours": "some"}, "write digits, as in 24"),
     ({"kind": "delay", "hours": "0"}, "name the hours of the delay"),
     ({"kind": "broken"}, "choose one of the two"),
     ({"caption": "x" * 501}, "use at most 500 characters"),
@@ -104,61 +99,48 @@ async def test_form_errors_keep_the_other_fields(offered: Any):
     assert await notices(offered) == []
 
 
-async def test_notice_without_catalogue_is_rejected(seeded: Any):
+async def test_notice_is_lifted_once(seeded: Any):
+    """Without a catalogue there is none to announce."""
     client, token = await client_and_token(seeded)
     answer = await client.post("/turnaround", data={**STOP, "csrf_token": token})
-    assert answer.status_code == 422
-    assert "lab-agent catalogue import" in answer.text
-
-
-async def test_notice_is_lifted_once(offered: Any):
-    now = offered.clock.now()
+    assert (answer.status_code, "lab-agent catalogue import" in answer.text) == (422, True)
+    now = seeded.clock.now()
+    await activate(seeded.context.store, read_tables(CATALOGUE), origin="x", by=None, now=now)
     for contract, hours in ((None, None), ("C-100", Decimal(2))):
         said = Announcement(item="001.001", start=now, end=now + timedelta(days=1), contract=contract, delay_hours=hours)
-        await announce(offered.context.store, said, by="anna", now=now)
-    client, token = await client_and_token(offered)
+        await announce(seeded.context.store, said, by="anna", now=now)
     assert "by anna" in (await client.get("/turnaround")).text
-    form = {"csrf_token": token, "item": "001.001", "contract": "C-100"}
-    answer = await client.post("/turnaround/lift", data=form)
-    assert answer.headers["location"] == "/turnaround?flash=lifted-still-limited"
-    assert "is still stopped or delayed" in (await client.get(answer.headers["location"])).text
-    assert [notice.contract for notice in await notices(offered)] == [None]
-    second = await client.post("/turnaround/lift", data=form)
-    assert (second.status_code, "somebody may have lifted it just now" in second.text) == (409, True)
-    last = await client.post("/turnaround/lift", data={**form, "contract": ""})
-    assert last.headers["location"] == "/turnaround?flash=lifted"
-    assert "Nothing is stopped or delayed." in (await client.get("/turnaround")).text
+    for contract, status, told in (
+        ("C-100", 303, "is still stopped or delayed"),
+        ("C-100", 409, "somebody may have lifted it just now"),
+        ("", 303, "Nothing is stopped or delayed."),
+    ):
+        answer = await client.post("/turnaround/lift", data={"csrf_token": token, "item": "001.001", "contract": contract})
+        shown = await client.get(answer.headers["location"]) if answer.is_redirect else answer
+        assert (answer.status_code, told in shown.text) == (status, True), told
 
 
-@pytest.mark.parametrize(("start", "word"), [("2026-01-01", "lifted-still-limited"), ("2026-04-01", "lifted-later")])
-async def test_spreadsheet_notice_is_listed_and_survives_lift(pages: Any, tmp_path: Path, start: str, word: str):
+async def test_spreadsheet_notice_is_listed_and_survives_lift(pages: Any, tmp_path: Path):
+    """As one that is upcoming does, and one that nobody can read."""
     folder = Path(shutil.copytree(CATALOGUE, tmp_path / "catalogue"))
-    with (folder / "notices.csv").open("a") as file:
-        file.write(f"001.001,C-100,delayed,{start}T00:00+03:00,2026-05-01T00:00+03:00,24,\n")
-    await activate(pages.context.store, read_tables(folder), origin="x", by=None, now=pages.clock.now())
+    sheet = (folder / "notices.csv").read_text()
     client, token = await client_and_token(pages)
-    text = (await client.get("/turnaround")).text
-    assert [each for each in ("delayed by 24 h", "from the catalogue’s sheet <i>notices</i>") if each not in text] == []
-    assert "/turnaround/lift" not in text
-    await client.post("/turnaround", data={**STOP, "csrf_token": token})
-    assert (await client.get("/turnaround")).text.count("/turnaround/lift") == 1
     form = {"csrf_token": token, "item": "001.001", "contract": ""}
-    assert (await client.post("/turnaround/lift", data=form)).headers["location"] == f"/turnaround?flash={word}"
-    assert (await client.post("/turnaround/lift", data=form)).status_code == 409
-
-
-async def test_unreadable_catalogue_notices_give_a_warning(offered: Any, tmp_path: Path):
-    """When the notices of the catalogue cannot be read, the page says that they are unknown."""
-    with closing(sqlite3.connect(tmp_path / "lab.db")) as db, db:
-        db.execute("UPDATE catalogues SET content = x'00'")
-    client, token = await client_and_token(offered)
-    text = (await client.get("/turnaround")).text
-    assert "what its sheet notices says is not known" in text
-    assert "Nothing is stopped or delayed as far as is known." in text
-    await client.post("/turnaround", data={**STOP, "csrf_token": token})
-    answer = await client.post("/turnaround/lift", data={"csrf_token": token, "item": "001.001", "contract": ""})
-    assert answer.headers["location"] == "/turnaround?flash=lifted-unknown"
-    assert "is not known" in (await client.get(answer.headers["location"])).text
+    for start, word in (("2026-01-01", "lifted-still-limited"), ("2026-04-01", "lifted-later"), (None, "lifted-unknown")):
+        line = f"001.001,C-100,delayed,{start or '2026-01-01'}T00:00+03:00,2026-05-01T00:00+03:00,24,\n"
+        (folder / "notices.csv").write_text(sheet + line)
+        await activate(pages.context.store, read_tables(folder), origin="x", by=None, now=pages.clock.now())
+        told = ["delayed by 24 h", "from the catalogue’s sheet <i>notices</i>"]
+        if start is None:
+            with closing(sqlite3.connect(tmp_path / "lab.db")) as db, db:
+                db.execute("UPDATE catalogues SET content = x'00'")
+            told = ["what its sheet notices says is not known", "Nothing is stopped or delayed as far as is known."]
+        text = (await client.get("/turnaround")).text
+        assert ([each for each in told if each not in text], "/turnaround/lift" in text) == ([], False)
+        await client.post("/turnaround", data={**STOP, "csrf_token": token})
+        assert (await client.get("/turnaround")).text.count("/turnaround/lift") == 1
+        assert (await client.post("/turnaround/lift", data=form)).headers["location"] == f"/turnaround?flash={word}"
+        assert (await client.post("/turnaround/lift", data=form)).status_code == 409
 
 
 async def test_malformed_fields_never_break_the_page(offered: Any):

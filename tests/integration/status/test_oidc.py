@@ -187,7 +187,7 @@ REFUSED = (
 
 async def test_sign_in_is_refused_with_its_reason(pages: StatusPages, provider: Provider):
     usual = {name: getattr(provider, name) for name in ("claims", "key", "algorithm", "error", "userinfo")}
-    for changes, status, reason, part in REFUSED:
+    for changes, status, _, part in REFUSED:
         for name, value in {**usual, **changes, "claims": ANNA | changes.get("claims", {})}.items():
             setattr(provider, name, value)
         use_settings(pages, provider)

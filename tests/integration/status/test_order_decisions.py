@@ -66,15 +66,15 @@ async def holding(seeded: Any) -> Any:
     return seeded
 
 
+def hold_line(uow: Any) -> None:
+    """Have a line of an order that is at the laboratory come later."""
+    line = uow.orders.line(LineKey("L01"))
+    uow.orders.save_line(replace(line, state=LineState.HELD, outputs=(), procedure_request_id="pr-1"))
+
+
 @pytest.fixture
 async def with_held_line(seeded: Any) -> Any:
-    """An order that is at the laboratory, with a line that came later."""
-
-    def write(uow: Any) -> None:
-        line = uow.orders.line(LineKey("L01"))
-        uow.orders.save_line(replace(line, state=LineState.HELD, outputs=(), procedure_request_id="pr-1"))
-
-    await seeded.write(write)
+    await seeded.write(hold_line)
     return seeded
 
 
@@ -113,22 +113,22 @@ async def test_order_held_by_our_fault_offers_no_release(seeded: Any):
     assert await order_state(seeded) is OrderState.HELD
 
 
-async def test_held_line_is_accepted_once_entered(with_held_line: Any):
+async def test_held_line_is_accepted_or_rejected(with_held_line: Any):
+    """It is accepted once somebody says that it was entered, and rejected with a reason."""
     client, token, shown = await operator(with_held_line, f"/orders/{GOOD}")
     assert f'action="{LINE}/accept"' in shown
-    assert (await client.post(f"{LINE}/accept", data={"csrf_token": token})).status_code == 409
-    assert await line_state(with_held_line) is LineState.HELD
+    rejected = {"csrf_token": token, "note": REASON}
+    for path, data, status in (
+        (f"{LINE}/accept", {"csrf_token": token}, 409),
+        (f"/orders/{HELD}/lines/L01/reject", rejected, 404),  # a line of another order
+    ):
+        assert (await client.post(path, data=data)).status_code == status
+        assert await line_state(with_held_line) is LineState.HELD
     answer = await client.post(f"{LINE}/accept", data={"csrf_token": token, "confirmed": "yes"})
     assert answer.headers["location"] == f"/orders/{GOOD}?flash=line-accepted"
     assert await line_state(with_held_line) is LineState.ACCEPTED
-
-
-async def test_held_line_is_rejected_with_reason(with_held_line: Any):
-    client, token, _ = await operator(with_held_line, f"/orders/{GOOD}")
-    data = {"csrf_token": token, "note": REASON}
-    assert (await client.post(f"/orders/{HELD}/lines/L01/reject", data=data)).status_code == 404, "a line of another order"
-    assert await line_state(with_held_line) is LineState.HELD
-    answer = await client.post(f"{LINE}/reject", data=data)
+    await with_held_line.write(hold_line)
+    answer = await client.post(f"{LINE}/reject", data=rejected)
     assert answer.headers["location"] == f"/orders/{GOOD}?flash=line-rejected"
     assert await line_state(with_held_line) is LineState.REJECTED
     assert REASON in (await client.get(answer.headers["location"])).text
