@@ -46,29 +46,17 @@ async def add_orders(page: Any) -> None:
         ):
             lines = [_make_line(key, f"W{number}{place}", now) for place in range(2)]
             lab_order = {"lines": [{"key": line.key, "item": line.item, "specimens": ["s"]} for line in lines], "specimens": []}
-            uow.orders.add(
-                OrderRecord(
-                    key=key,
-                    task_id=ResourceId(f"desk-task-{number}"),
-                    state=state,
-                    seen_at=now,
-                    changed_at=now,
-                    contract="C-100",
-                    requisition=Identifier(system="urn:clinic:orders", value=f"77-{number}"),
-                    counterparty="partner-guid",
-                    patient_reference="patient/1",
-                    lab_order=exact_json.dumps(lab_order),
-                )
-            )
+            names = {"contract": "C-100", "counterparty": "partner-guid", "patient_reference": "patient/1"}
+            names |= {"requisition": Identifier(system="urn:clinic:orders", value=f"77-{number}")}
+            content = {"task_id": ResourceId(f"desk-task-{number}"), "lab_order": exact_json.dumps(lab_order), **names}
+            uow.orders.add(OrderRecord(key=key, state=state, seen_at=now, changed_at=now, **content))
             uow.orders.save_work_order(
                 WorkOrder(order=key, adapter="folder", state=WorkOrderState.HANDED_OVER, changed_at=now, accession=f"A-{number}")
             )
             for line in lines:
                 uow.orders.add_line(line)
-            labels = [
-                LabelUse(barcode=f"90{number}{place}", order=key, line=line.key, specimen_id="s", patient_reference="patient/1")
-                for place, line in enumerate(lines)
-            ]
+            tube = {"order": key, "specimen_id": "s", "patient_reference": "patient/1"}
+            labels = [LabelUse(barcode=f"90{number}{place}", line=line.key, **tube) for place, line in enumerate(lines)]
             uow.orders.set_labels(key, labels)
 
     await page.write(write)
@@ -98,28 +86,15 @@ async def get_report(page: Any, key: ReportKey) -> ReportRecord:
 async def unmatched_result(page: Any, **fields: Any) -> ReportKey:
     """A result that names a barcode which nobody knows, with a document, a range, a flag and a hostile note."""
     low, high = (Quantity(value=Decimal(value), unit="g/dL") for value in ("12.0", "15.50"))
-    value = haemoglobin(
-        "1.20",
-        flags=("L",),
-        reference_ranges=(ReferenceRange(low=low, high=high),),
-        note=HOSTILE,
-        method=CodeableConcept(text="photometry"),
-    )
+    more = {"flags": ("L",), "reference_ranges": (ReferenceRange(low=low, high=high),), "note": HOSTILE}
+    value = haemoglobin("1.20", method=CodeableConcept(text="photometry"), **more)
     other = haemoglobin("0.0500", id="crp", code=Coding(system=LOINC, code="1988-5", display="C-reactive protein"))
-    content = report_now(
-        page,
-        value,
-        other,
-        **{
-            "report_id": "lost-1",
-            "order": None,
-            "barcode": "4711",
-            "accession": "A-9",
-            "documents": (Document(content=b"%PDF-1.4\n" + b"x" * 4200, title=HOSTILE),),
-            "not_performed": (NotPerformed(item="020.014", reason="too little material"),),
-            **fields,
-        },
-    )
+    usual = {"report_id": "lost-1", "order": None, "barcode": "4711", "accession": "A-9"}
+    usual |= {
+        "documents": (Document(content=b"%PDF-1.4\n" + b"x" * 4200, title=HOSTILE),),
+        "not_performed": (NotPerformed(item="020.014", reason="too little material"),),
+    }
+    content = report_now(page, value, other, **{**usual, **fields})
     return await receive_message(page, f"{content.report_id}.{content.version}.json", content)
 
 

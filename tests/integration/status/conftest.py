@@ -51,12 +51,12 @@ from tests.harness.browser import ARGS, CHROMIUM
 from tests.harness.clock import VirtualClock
 from tests.harness.databases import create_database
 from tests.harness.results import make_settings
+from tests.harness.status_pages import HOSTILE
 
 NOW = datetime(2026, 3, 1, 3, 0, tzinfo=UTC)
 PASSWORD = "a long password"
 SECRETS = ("Petrova", "Anna", "1961-04-12")
 """Identification data in the vault; no page may show it."""
-HOSTILE = "<script>alert('x')</script>"
 GOOD, HELD, UNCERTAIN = OrderKey("R0000000000GOOD"), OrderKey("R0000000000HELD"), OrderKey("R00000000DOUBT")
 BASE = "http://127.0.0.1:8481"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import re
 from dataclasses import replace
@@ -20,7 +21,7 @@ from lab_agent.domain.failure_causes import FailureCause
 from lab_agent.domain.ids import OrderKey, ResourceId
 from lab_agent.domain.job_records import AttemptRecord, JobKind, ServiceMessage
 from lab_agent.domain.records import OrderRecord
-from lab_agent.errors import StoreUnreachableError
+from lab_agent.errors import StoreError, StoreUnreachableError
 from lab_agent.status import order_list
 from tests.integration.status.conftest import GOOD, HELD, HOSTILE, NOW, SECRETS, UNCERTAIN
 
@@ -187,3 +188,41 @@ def test_page_has_no_external_resources_and_small_script():
         assert set(addresses) <= {"http://www.w3.org"}, file.name
     for script in PACKAGE.glob("static/*.js"):
         assert len(script.read_text().splitlines()) < 150, script.name
+
+
+EARLY = pytest.mark.parametrize(("path", "name"), [("/", "overview_page"), ("/orders", "order_list")])
+
+
+@EARLY
+async def test_page_is_read_once_and_for_nobody_without_session(pages, path, name, monkeypatch):
+    begun = []
+    read = getattr(pages.context.queries, name)
+
+    async def note(*args, **fields):
+        begun.append(path)
+        return await read(*args, **fields)
+
+    monkeypatch.setattr(pages.context.queries, name, note)
+    client, other = await pages.signed_in_client(Role.VIEWER), pages.new_client()
+    assert (await other.get(path)).status_code == 303
+    assert begun == []
+    assert (await client.get(path)).status_code == 200
+    assert begun == [path]
+    other.cookies.update(client.cookies)
+    await pages.context.accounts.remove(Role.VIEWER.value, by="admin", now=pages.clock.now())
+    answer = await other.get(path)
+    assert (answer.status_code, answer.text) == (303, "")
+
+
+@EARLY
+async def test_failed_read_is_told_once(pages, path, name, monkeypatch, caplog):
+    async def fail(*_, **__):
+        raise StoreError("broken")
+
+    client = await pages.signed_in_client(Role.VIEWER)
+    monkeypatch.setattr(pages.context.queries, name, fail)
+    assert (await client.get(path)).status_code == 500
+    await pages.context.accounts.remove(Role.VIEWER.value, by="admin", now=pages.clock.now())
+    assert (await client.get(path)).status_code == 303
+    await asyncio.sleep(0)
+    assert "never retrieved" not in caplog.text
