@@ -109,6 +109,9 @@ async def test_outcome_in_place_of_bundle_is_empty_or_an_error(make_client: Make
     for issues in ([], [("error", "processing")], [("information", "suppressed")], [("warning", "informational")]):
         await assert_error(client, route, issues)
     await assert_error(client, route, [("error", "not-found"), ("error", "security")])
+    route.respond(json=task(1))
+    with pytest.raises(errors.ServiceUnavailable):
+        await client.requested_order_tasks()
 
 
 async def assert_error(client: ExchangeClient, route: respx.Route, issues: list[tuple[str, str]]) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from lab_agent.accounts import Role
+from lab_agent.domain.audit import AuditAction
 from lab_agent.domain.failure_causes import FailureCause
 from lab_agent.domain.ids import OrderKey
 from lab_agent.domain.job_records import JobKind, NewJob
@@ -32,6 +33,8 @@ async def test_retry_makes_job_due_and_records_operator(seeded: Any):
     assert f"Job {job.id} is due now" in shown
     assert f"{job.id}) retried" in shown
     assert "by operator" in shown
+    (noted,) = await seeded.records(AuditAction.JOB_RETRIED)
+    assert (noted.actor, noted.subject, f'"job":{job.id}' in noted.details) == ("operator", GOOD, True)
 
 
 async def test_doubtful_submit_is_repeated_only_with_confirmation(seeded: Any):

@@ -230,6 +230,17 @@ async def test_garbage_of_a_night_is_bounded(laboratory: Laboratory, monkeypatch
     assert "is not kept" in (await client.get(f"/refused/{counted.key}")).text
 
 
+async def test_noise_does_not_use_up_what_is_kept_of_messages(laboratory: Laboratory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(refused_messages, "MAX_NEW_A_DAY", 10)
+    inbox = StoreInbox(laboratory.pages.context.store, laboratory.pages.clock, "hl7")
+    for number in range(20):
+        await inbox.reject(f"noise-{number}", "no message", raw=bytes(range(number, 256)))
+    assert await laboratory.send(oru("M1"), oru("M2")) == ["AE", "AE"]
+    found = await laboratory.waiting()
+    assert sorted(each.size for each in found if each.is_kept)[2:] == [len(oru("M1"))] * 2
+    assert "18 more of today are only counted" in str(await laboratory.alert())
+
+
 async def test_store_failure_leaves_message_unanswered(laboratory: Laboratory, monkeypatch: pytest.MonkeyPatch) -> None:
     """Law 1: what could not be committed gets neither AE nor AR; the peer sends it again."""
 

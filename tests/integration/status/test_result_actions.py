@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from datetime import timedelta
 from pathlib import Path
@@ -112,6 +113,14 @@ async def test_dismissed_report_shows_operator_and_reason(pages: Any):
     shown = (await client.get(answer.headers["location"])).text
     assert ("dismissed by operator: a test of the interface" in shown, "/dismiss" in shown) == (True, False)
     assert await state_of(pages, key) == [ReportState.DISMISSED]
+
+
+async def test_concurrent_decisions_have_one_winner(pages: Any):
+    key = await status_pages.unmatched_result(pages)
+    both = [await begin(pages, key, "dismiss") for _ in range(2)]
+    sent = [client.post(f"/results/{key}/dismiss", data={**form, "note": "mine"}) for client, form in both]
+    assert sorted(answer.status_code for answer in await asyncio.gather(*sent)) == [303, 409]
+    assert (await pages.read(f"/results/{key}")).count("it is dismissed now") == 1
 
 
 async def test_dead_lettered_delivery_is_retried(pages: Any):
