@@ -34,7 +34,7 @@ async def test_retry_makes_job_due_and_records_operator(seeded: Any):
     assert f"{job.id}) retried" in shown
     assert "by operator" in shown
     (noted,) = await seeded.records(AuditAction.JOB_RETRIED)
-    assert (noted.actor, noted.subject, f'"job":{job.id}' in noted.details) == ("operator", GOOD, True)
+    assert (noted.actor, f'"job":{job.id}' in noted.details) == ("operator", True)
 
 
 async def test_doubtful_submit_is_repeated_only_with_confirmation(seeded: Any):
