@@ -16,9 +16,8 @@ import pytest
 
 from lab_agent import web_server
 from lab_agent.errors import SettingsError
+from tests.harness.clock import DEADLINE
 from tests.harness.paths import ROOT
-
-DEADLINE = 30.0
 
 
 def taken() -> socket.socket:
