@@ -75,8 +75,7 @@ async def test_unmounted_share_gets_no_order(adapter: FolderAdapter, share: Path
 
 
 @pytest.mark.parametrize(
-    ("number", "kind"),
-    [(errno.ENOSPC, LisDiskFull), (errno.EDQUOT, LisDiskFull), (errno.EIO, LisUnavailable)],
+    ("number", "kind"), [(errno.ENOSPC, LisDiskFull), (errno.EDQUOT, LisDiskFull), (errno.EIO, LisUnavailable)]
 )
 async def test_error_of_sync_judged_by_number(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, kind: type[LisUnavailable]

@@ -99,13 +99,7 @@ async def test_test_code_by_the_map(tmp_path: Path, code: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "change",
-    [
-        ("|GLU|", "|CHOL|"),
-        ("|||F", "|||F|GLU^1"),
-        (L1, "LBBBBBBBBBBBBBBB"),
-        ("|||F", "|||F||||P1^A"),
-    ],
+    "change", [("|GLU|", "|CHOL|"), ("|||F", "|||F|GLU^1"), (L1, "LBBBBBBBBBBBBBBB"), ("|||F", "|||F||||P1^A")]
 )
 async def test_one_number_parts_are_told_apart(tmp_path: Path, change: tuple[str, str]) -> None:
     """Two tests, two children of a culture, or two lines under one filler number are two reports, and stay so."""
@@ -126,10 +120,7 @@ async def test_number_without_test_completes_what_it_means(tmp_path: Path) -> No
     assert (report.status, report.items, report.completes) == (ReportStatus.FINAL, (), ("F1",))
 
 
-@pytest.mark.parametrize(
-    ("numbers", "completed"),
-    [(("F1", "F1"), [(), ()]), (("F1", "F2"), [("L1",), ("L2",)])],
-)
+@pytest.mark.parametrize(("numbers", "completed"), [(("F1", "F1"), [(), ()]), (("F1", "F2"), [("L1",), ("L2",)])])
 async def test_first_result_ends_no_other_line(
     tmp_path: Path, numbers: tuple[str, str], completed: list[tuple[str, ...]]
 ) -> None:

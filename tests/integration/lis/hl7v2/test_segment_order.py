@@ -228,10 +228,7 @@ async def test_skipped_segment_is_an_error_and_kept(tmp_path: Path, what: str) -
 
 @pytest.mark.parametrize(
     ("mapping", "stored"),
-    [
-        ('[tables.unused_segments]\nZRS = "the analyser\'s own"\n', "A/GLU"),
-        ('[results]\nreport_id = ["ZRS-1"]\n', "critical"),
-    ],
+    [('[tables.unused_segments]\nZRS = "the analyser\'s own"\n', "A/GLU"), ('[results]\nreport_id = ["ZRS-1"]\n', "critical")],
 )
 async def test_z_segment_in_the_map_is_no_error(tmp_path: Path, mapping: str, stored: str) -> None:
     async with connected_peer(tmp_path, mapping=mapping) as peer:

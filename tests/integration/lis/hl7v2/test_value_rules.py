@@ -185,10 +185,7 @@ async def test_value_that_will_not_come_stops_no_other(tmp_path: Path, status: s
 # --- what a reason may name -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "values",
-    [(obx("Mrs Doe says^^L"), obx("Mrs Doe says^^L", "6")), (obx(kind="Mrs Doe says"),)],
-)
+@pytest.mark.parametrize("values", [(obx("Mrs Doe says^^L"), obx("Mrs Doe says^^L", "6")), (obx(kind="Mrs Doe says"),)])
 async def test_reason_quotes_no_free_text(tmp_path: Path, values: tuple[str, ...]) -> None:
     async with connected_peer(tmp_path) as peer:
         answer = await peer.send(msh(), OBR, *values)

@@ -83,10 +83,7 @@ async def test_previous_secret_accepted_while_configured(harness: AdapterHarness
 
 async def test_invalid_id_and_duplicate_key_reported_by_field(harness: AdapterHarness) -> None:
     for number, (old, new, where) in enumerate(
-        (
-            (b'"report_id":"', b'"report_id":"' + b"x" * 201, "report_id"),
-            (b'"status"', b'"status":"partial","status"', "status"),
-        )
+        ((b'"report_id":"', b'"report_id":"' + b"x" * 201, "report_id"), (b'"status"', b'"status":"partial","status"', "status"))
     ):
         body = BODY.replace(old, new, 1)
         status, said = await harness.post(body, signed_headers(LIS_SECRET, f"m{number}", body))

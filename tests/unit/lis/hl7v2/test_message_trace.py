@@ -147,11 +147,7 @@ def test_trace_of_a_huge_message_is_short() -> None:
 
 @pytest.mark.parametrize(
     "raw",
-    [
-        b"MSH|" + bytes(range(0x80, 0x100)) * 20,
-        MSH.encode() + b"\r" + bytes(range(256)) * 20,
-        "Просто текст".encode("cp1251"),
-    ],
+    [b"MSH|" + bytes(range(0x80, 0x100)) * 20, MSH.encode() + b"\r" + bytes(range(256)) * 20, "Просто текст".encode("cp1251")],
 )
 def test_noise_proposes_no_encoding(raw: bytes) -> None:
     given = {"orders": {"role": "client", "port": 1}, "folder": Path("none"), "duplicates": "none"}

@@ -122,8 +122,7 @@ def test_parent_code_with_name_and_system_is_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("parent", "same"),
-    [("ORG^1^Gram-negative rods", True), ("ORG&Organism&L^1^E. coli", True), ("ORG^2^E. coli", False)],
+    ("parent", "same"), [("ORG^1^Gram-negative rods", True), ("ORG&Organism&L^1^E. coli", True), ("ORG^2^E. coli", False)]
 )
 def test_report_of_isolate_known_by_its_number(parent: str, same: bool) -> None:
     assert ("F1/AST/ORG#1" in reports(f"{AST}|{parent}", drug("AMP", "", "R"))) is same
@@ -157,10 +156,7 @@ def test_isolate_with_a_line_of_its_own_is_about_that_line(status: str) -> None:
     culture = CULTURE.replace("||F1", f"|{first}|F1")[:-1] + status
     ast = AST.replace("||F1", f"|{second}|F1") + "|ORG^1"
     reports = [part.content for part in read(culture, org("1", ECOLI), ast, drug("AMP", "", "R"))]
-    assert [(one.lines, one.completes) for one in reports if isinstance(one, LabReport)] == [
-        ((first,), None),
-        ((second,), None),
-    ]
+    assert [(one.lines, one.completes) for one in reports if isinstance(one, LabReport)] == [((first,), None), ((second,), None)]
 
 
 def test_isolate_completes_no_line_of_its_culture() -> None:

@@ -179,14 +179,7 @@ def test_obx_reference_ranges_parsed(text: str, meant: ReferenceRange) -> None:
 
 @pytest.mark.parametrize(
     ("code", "meant"),
-    [
-        ("F", "final"),
-        ("C", "amended"),
-        ("P", "preliminary"),
-        ("R", "preliminary"),
-        ("S", "preliminary"),
-        ("I", "registered"),
-    ],
+    [("F", "final"), ("C", "amended"), ("P", "preliminary"), ("R", "preliminary"), ("S", "preliminary"), ("I", "registered")],
 )
 def test_obx_status_codes_mapped(code: str, meant: str) -> None:
     [one] = report(OBR, f"OBX|1|NM|718-7^Hb^LN||4|||||||{code}".replace("|||||||", "||||||")).observations
