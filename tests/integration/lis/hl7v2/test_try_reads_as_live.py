@@ -1,15 +1,14 @@
-"""On the wire and in `try`: captured bytes become what they became when they arrived, under the same ids."""
+"""On the wire and in `try`: bytes become the same, under the same ids; what surrounds a message loses nothing."""
 
 from base64 import b64encode
 from pathlib import Path
 
 import pytest
 
-from lab_agent.domain.lab_messages import LabReport
 from lab_agent.workbench.captured_messages import split_messages
 from tests.fakes.hl7_lis import CR, FS, VT
 from tests.harness.documents import PDF
-from tests.harness.hl7_peer import Hl7Peer, connected_peer
+from tests.harness.hl7_peer import Hl7Peer, connected_peer, read_message
 
 L1 = "LAAAAAAAAAAAAAAA"
 DATA = b64encode(PDF).decode()
@@ -81,16 +80,13 @@ async def test_try_reads_a_frame_as_it_was_received(tmp_path: Path, name: str) -
     assert [part.problem for part in parsed.parts if part.problem] == [*peer.inbox.rejections.values()]
 
 
-@pytest.mark.parametrize("name", [name for name, (_, count) in FRAMES.items() if count == 1 and "batch" not in name])
-async def test_try_reads_a_file_without_frames_alike(tmp_path: Path, name: str) -> None:
-    frame, _ = FRAMES[name]
-    async with connected_peer(tmp_path) as peer:
-        await answers(peer, frame, 1)
-        (bare,) = split_messages(frame)
-        parsed = await peer.adapter.parse_message(bare, name)
-    found = [part.content for part in parsed.parts]
-    assert found == list(peer.inbox.messages.values())
-    assert all(isinstance(each, LabReport) for each in found)
+async def test_try_reads_a_file_without_frames_alike(tmp_path: Path) -> None:
+    for name in [name for name, (_, count) in FRAMES.items() if count == 1 and "batch" not in name]:
+        async with connected_peer(tmp_path) as peer:
+            await answers(peer, FRAMES[name][0], 1)
+            (bare,) = split_messages(FRAMES[name][0])
+            parsed = await peer.adapter.parse_message(bare, name)
+        assert [part.content for part in parsed.parts] == peer.reports != [], name
 
 
 async def test_each_message_of_a_batch_is_answered_by_its_id(tmp_path: Path) -> None:
@@ -107,3 +103,55 @@ async def test_refused_frame_of_two_messages_is_not_joined(tmp_path: Path) -> No
     async with connected_peer(tmp_path) as peer:
         (part,) = (await peer.adapter.parse_message(frame, "two")).parts
         assert part.content is None
+
+
+# --- what surrounds a message, and how its lines end, differs between systems -----------------------------------------------
+
+
+def obr(filler: str) -> str:
+    return f"OBR|1||{filler}|GLU|||20240517083000+0300|||||||||||||||20240518090000+0300|||F"
+
+
+def obx(code: str, value: str) -> str:
+    return f"OBX|1|NM|{code}^^L||{value}|mmol/L|||||F"
+
+
+HEAD = message().split("\rOBR")[0]
+NA, K, OTHER = obx("NA", "1.1"), obx("K", "1.2"), obx("NA", "2.1")
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        f"{obr('A')}\r{NA}\n{K}\r{obr('B')}\r{OTHER}",
+        f"{obr('A')}\r{NA}\rNTE|1||first line\n{K}\n{obr('B')}\n\n{OTHER}",
+        f"{obr('A')}\n{NA}\n{K}\n{obr('B')}\n{OTHER}",
+    ],
+)
+async def test_lf_among_cr_ends_a_segment(tmp_path: Path, lines: str) -> None:
+    assert (await read_message(tmp_path, HEAD, lines)).said == "A: 1.1, 1.2; B: 2.1"
+
+
+async def test_padding_and_empty_frames_are_left_out(tmp_path: Path) -> None:
+    async with connected_peer(tmp_path) as peer:
+        for before in (b"\xef\xbb\xbf", b"\r", b"\n", b"  ", b"\r\n\xef\xbb\xbf"):
+            for behind in (b"", b"\x00", b"\x1a", b"\r\n \x00"):
+                peer.writer.write((VT + FS + CR) * 5)
+                peer.inbox.messages.clear()
+                assert await answers(peer, before + message().encode() + behind, 1) == ["AA"], (before, behind)
+                assert (peer.values(), peer.inbox.rejections) == ({"F1": ["1.1"]}, {}), (before, behind)
+
+
+@pytest.mark.parametrize(
+    ("named", "codec", "encoding"),
+    [
+        ("ASCII", "utf-8", "utf-8"),
+        ("ASCII", "cp1252", "cp1252"),
+        *((each, "latin-1", "utf-8") for each in ("ISO IR100", "ISO_8859-1")),
+    ],
+)
+async def test_letters_beyond_the_named_code_page(tmp_path: Path, named: str, codec: str, encoding: str) -> None:
+    whole = message(1, "OBX|1|ST|TXT^^L||trüb||||||F", head=f"||||||{named}").encode(codec)
+    async with connected_peer(tmp_path, encoding=encoding) as peer:
+        assert await answers(peer, whole, 1) == ["AA"]
+        assert peer.values() == {"F1": ["1.1", "trüb"]}
