@@ -57,12 +57,11 @@ def reason(adapters: AdapterRegistry) -> str:
     return odd.reason or ""
 
 
-def test_valid_adapter_is_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    adapters = load(tmp_path, monkeypatch, GOOD, {"address": "y"})
-    assert [status.is_loaded for status in adapters.statuses] == [True, True]
-    assert adapters.statuses[0].idempotent is True
-    assert adapters.statuses[0].reason is None
-    assert adapters.get("odd").idempotent
+@pytest.mark.parametrize("declared", ["", "    contract_version = 1\n"])
+def test_valid_adapter_is_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, declared: str) -> None:
+    adapters = load(tmp_path, monkeypatch, GOOD.replace("    idempotent", f"{declared}    idempotent"), {"address": "y"})
+    assert [(status.is_loaded, status.reason) for status in adapters.statuses] == [(True, None)] * 2
+    assert (adapters.statuses[0].idempotent, adapters.get("odd").idempotent) == (True, True)
 
 
 @pytest.mark.parametrize(
@@ -99,24 +98,17 @@ def test_all_invalid_settings_reported(tmp_path: Path, monkeypatch: pytest.Monke
     assert "secret" not in explanation
 
 
-def test_unknown_adapter_name_suggests_nearest() -> None:
+def test_unknown_or_ambiguous_adapter_name_is_told() -> None:
     adapters = load_adapters({"fodler": {}, "hl9": {}}, "fodler")
     assert "did you mean 'folder'?" in (adapters.statuses[0].reason or "")
     assert "folder" in (adapters.statuses[1].reason or "")
     with pytest.raises(LisUnavailable, match="no installed package provides an adapter fodler"):
         adapters.get()
-
-
-def test_adapter_name_offered_twice_reported() -> None:
-    entry_points = [EntryPoint("x", "a:A", ENTRY_POINT_GROUP), EntryPoint("x", "b:B", ENTRY_POINT_GROUP)]
-    adapters = load_adapters({"x": {}}, "x", available=entry_points)
-    assert "several packages provide an adapter x: a:A, b:B" in (adapters.statuses[0].reason or "")
-
-
-def test_default_adapter_without_table_reported() -> None:
-    adapters = load_adapters({"folder": {"orders": "/o", "results": "/r"}}, "foler")
+    twice = [EntryPoint("x", "a:A", ENTRY_POINT_GROUP), EntryPoint("x", "b:B", ENTRY_POINT_GROUP)]
+    (status,) = load_adapters({"x": {}}, "x", available=twice).statuses
+    assert "several packages provide an adapter x: a:A, b:B" in (status.reason or "")
     with pytest.raises(LisUnavailable, match=r"there is no table \[lis.foler\] did you mean 'folder'\?"):
-        adapters.get()
+        load_adapters({"folder": {"orders": "/o", "results": "/r"}}, "foler").get()
 
 
 @pytest.mark.parametrize(("hidden", "told"), [(["mine-1.dist-info"], True), (["mine"], False), ([], False)], ids=str)
@@ -152,8 +144,3 @@ def test_built_in_adapter_loaded_through_entry_point() -> None:
 def test_other_contract_version_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, declared: str, words: str) -> None:
     source = GOOD.replace("    idempotent", f"    contract_version = {declared}\n    idempotent")
     assert re.search(words, reason(load(tmp_path, monkeypatch, source)))
-
-
-def test_current_contract_version_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    adapters = load(tmp_path, monkeypatch, GOOD.replace("    idempotent", "    contract_version = 1\n    idempotent"))
-    assert all(status.is_loaded for status in adapters.statuses)

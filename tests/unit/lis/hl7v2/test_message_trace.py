@@ -19,8 +19,11 @@ OBX = "OBX|1|NM|HGB^Haemoglobin^L||13.20|g/dL|12.0-16.0|N|||F"
 
 
 def trace(*segments: str, encoding: str = "utf-8", **settings: Any) -> ParsedMessage:
+    return trace_bytes("\r".join(segments).encode(encoding), **settings)
+
+
+def trace_bytes(raw: bytes, **settings: Any) -> ParsedMessage:
     given = {"orders": {"role": "client", "port": 1}, "folder": Path("none"), "duplicates": "none", **settings}
-    raw = "\r".join(segments).encode(encoding)
     return trace_raw_message(raw, "lab1", Hl7v2Settings.model_validate(given), MessageArchive(Path("none"), 1))
 
 
@@ -135,6 +138,7 @@ def test_what_is_no_result_has_no_part() -> None:
     assert trace("not HL7").suggestions == ()
 
 
+@pytest.mark.slow
 def test_trace_of_a_huge_message_is_short() -> None:
     """A person reads no more; every value is read all the same."""
     obx = (f"OBX|{number}|NM|A{number}^^L||1|g/L||N|||F" for number in range(3_000))
@@ -150,6 +154,4 @@ def test_trace_of_a_huge_message_is_short() -> None:
     [b"MSH|" + bytes(range(0x80, 0x100)) * 20, MSH.encode() + b"\r" + bytes(range(256)) * 20, "Просто текст".encode("cp1251")],
 )
 def test_noise_proposes_no_encoding(raw: bytes) -> None:
-    given = {"orders": {"role": "client", "port": 1}, "folder": Path("none"), "duplicates": "none"}
-    parsed = trace_raw_message(raw, "lab1", Hl7v2Settings.model_validate(given), MessageArchive(Path("none"), 1))
-    assert parsed.suggestions == ()
+    assert trace_bytes(raw).suggestions == ()

@@ -28,29 +28,24 @@ def fields(order: LabOrder, segment: str, kind: str = "OML") -> list[list[str]]:
     return [line.split("|") for line in text.split("\r") if line.startswith(f"{segment}|")]
 
 
+SERVICE_NUMBER = "42^^^https://exchange.example/fhir/Patient"
+
+
 @pytest.mark.parametrize(
     ("anonymous", "identifiers", "expected"),
     [
-        (False, (), "42^^^https://exchange.example/fhir/Patient"),
-        (False, (CHART,), "42^^^https://exchange.example/fhir/Patient~7^^^urn:chart"),
-        (True, (), "{key}"),
-        (True, (CHART,), "7^^^urn:chart"),
+        *((False, (), SERVICE_NUMBER), (False, (CHART,), f"{SERVICE_NUMBER}~7^^^urn:chart")),
+        *((True, (), "{key}"), (True, (CHART,), "7^^^urn:chart")),
     ],
 )
 def test_patient_number_is_the_services_unless_anonymous(
     anonymous: bool, identifiers: tuple[Identifier, ...], expected: str
 ) -> None:
-    order = make_order(3)
-    patient = replace(order.patient, anonymous=anonymous, service_identifier=PATIENT, identifiers=identifiers)
-    order = replace(order, patient=patient)
-    assert fields(order, "PID")[0][3] == expected.format(key=order.key)
-    assert fields(order, "PV1")[0][19] == order.key
-
-
-def test_two_orders_of_one_patient_have_one_patient_number() -> None:
-    orders = [make_order(seed) for seed in (1, 2)]
-    same = [replace(each, patient=replace(each.patient, anonymous=False, service_identifier=PATIENT)) for each in orders]
-    assert len({fields(order, "PID")[0][3] for order in same}) == 1
+    for order in map(make_order, (1, 3)):
+        patient = replace(order.patient, anonymous=anonymous, service_identifier=PATIENT, identifiers=identifiers)
+        order = replace(order, patient=patient)
+        assert fields(order, "PID")[0][3] == expected.format(key=order.key)
+        assert fields(order, "PV1")[0][19] == order.key
 
 
 @pytest.mark.parametrize(

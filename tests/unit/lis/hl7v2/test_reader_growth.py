@@ -18,6 +18,8 @@ from lab_agent.lis.hl7v2.results.obx_values import ObxValueReader
 from lab_agent.lis.hl7v2.results.result_reader import ResultReader
 from lab_agent.lis.hl7v2.settings import Hl7v2Settings
 
+pytestmark = pytest.mark.slow
+
 MSH = "MSH|^~\\&|LIS|LAB|AGENT||20240518100000+0300||{}|1|P|2.5.1"
 RESULT = "OBX|1|NM|{}^^L||5|mmol/L|||||F"
 
@@ -26,61 +28,43 @@ def obr(filler: str, code: str = "GLU") -> str:
     return f"OBR|1||{filler}|{code}|||20240517083000+0300|||||||||||||||20240518090000+0300|||F"
 
 
-def headings(size: int) -> list[str]:
-    results = (line for n in range(size) for line in (f"{obr(f'G{n}')}||||^F{n}", RESULT.format("A")))
-    return [*(obr(f"F{n}", "PANEL") for n in range(size)), *results]
+Lines = list[str]
+A_RESULT = RESULT.format("A")
+LONG = "a text of several lines " * 3
 
 
-def pages(size: int) -> list[str]:
-    return [line for n in range(size) for line in (obr("F1"), RESULT.format(f"C{n}"))]
+def each_obr(size: int) -> Lines:
+    return [line for n in range(size) for line in (obr(f"F{n}"), A_RESULT)]
 
 
-def containers(size: int) -> list[str]:
-    return ["SPM|1|T1", *["SAC|||C"] * size, *(line for n in range(size) for line in (obr(f"F{n}"), RESULT.format("A")))]
-
-
-def relatives(size: int) -> list[str]:
-    return [*["NK1|1|X"] * size, *(line for n in range(size) for line in (obr(f"F{n}"), RESULT.format("A")))]
-
-
-def left_over(size: int) -> list[str]:
-    return [line for n in range(size) for line in ("SPM|1|T1", obr(f"F{n}"), RESULT.format("A"), "SPM|2|T2")]
-
-
-def texts(size: int) -> list[str]:
-    return [obr("F1"), *(f"OBX|1|ST|C{n}^^L||short||||||F" for n in range(4 * size))]
-
-
-def long_texts(size: int) -> list[str]:
-    return [obr("F1"), *(f"OBX|1|ST|C{n}^^L||{'a text of several lines ' * 3}||||||F" for n in range(4 * size))]
-
-
-def empty_lines(size: int) -> list[str]:
-    return [obr("F1"), "OBX|1|TX|A||one||||||F", *["OBX|1|TX|A||||||||F"] * (4 * size), "OBX|1|TX|A||two||||||F"]
-
-
-def copies(size: int) -> list[str]:
-    return [obr("F1"), *(line for n in range(size) for line in (RESULT.format("A"), f"NTE|1||note {n}"))]
-
-
-def notes_of_all(size: int) -> list[str]:
-    return [*["NTE|1||note"] * size, *(line for n in range(size) for line in (obr(f"F{n}"), RESULT.format("A")))]
-
-
-def numbers_of_all(size: int) -> list[str]:
-    return [
-        f"PID|1||{'~'.join(map(str, range(size)))}",
-        *(line for n in range(size) for line in (obr(f"F{n}"), RESULT.format("A"))),
-    ]
-
-
-def isolates(size: int) -> list[str]:
+def isolates(size: int) -> Lines:
     organisms = (f"OBX|1|CE|600-7^^LN|{n}|O{n}^Organism {n}^L||||||F" for n in range(size))
     drugs = (line for n in range(size) for line in (obr("F1", "SENS"), f"OBX|1|NM|D^^L|{n}|1|mg/L||S|||F"))
     return [obr("F1", "CULTURE"), *organisms, *drugs]
 
 
-KINDS = (headings, pages, containers, relatives, left_over, texts, long_texts, empty_lines, copies, notes_of_all, numbers_of_all)
+KINDS: dict[str, Callable[[int], Lines]] = {
+    "headings": lambda size: [
+        *(obr(f"F{n}", "PANEL") for n in range(size)),
+        *(line for n in range(size) for line in (f"{obr(f'G{n}')}||||^F{n}", A_RESULT)),
+    ],
+    "pages": lambda size: [line for n in range(size) for line in (obr("F1"), RESULT.format(f"C{n}"))],
+    "containers": lambda size: ["SPM|1|T1", *["SAC|||C"] * size, *each_obr(size)],
+    "relatives": lambda size: [*["NK1|1|X"] * size, *each_obr(size)],
+    "left over": lambda size: [line for n in range(size) for line in ("SPM|1|T1", obr(f"F{n}"), A_RESULT, "SPM|2|T2")],
+    "texts": lambda size: [obr("F1"), *(f"OBX|1|ST|C{n}^^L||short||||||F" for n in range(4 * size))],
+    "long texts": lambda size: [obr("F1"), *(f"OBX|1|ST|C{n}^^L||{LONG}||||||F" for n in range(4 * size))],
+    "empty lines": lambda size: [
+        obr("F1"),
+        "OBX|1|TX|A||one||||||F",
+        *["OBX|1|TX|A||||||||F"] * (4 * size),
+        "OBX|1|TX|A||two||||||F",
+    ],
+    "copies": lambda size: [obr("F1"), *(line for n in range(size) for line in (A_RESULT, f"NTE|1||note {n}"))],
+    "notes of all": lambda size: [*["NTE|1||note"] * size, *each_obr(size)],
+    "numbers of all": lambda size: [f"PID|1||{'~'.join(map(str, range(size)))}", *each_obr(size)],
+    "isolates": isolates,
+}
 
 
 def count_steps(work: Callable[[], object]) -> int:
@@ -102,25 +86,25 @@ def count_steps(work: Callable[[], object]) -> int:
 
 
 @pytest.mark.parametrize("kind", ["ORU^R01", "OUL^R22"])
-@pytest.mark.parametrize("make", [*KINDS, isolates])
-def test_work_grows_with_the_message(make: Callable[[int], list[str]], kind: str) -> None:
+@pytest.mark.parametrize("name", KINDS)
+def test_work_grows_with_the_message(name: str, kind: str) -> None:
     reader = ResultReader(ObxValueReader(default_field_map(), ZoneInfo("UTC")), lambda _: None)
 
     def work(size: int) -> int:
-        text = "\r".join((MSH.format(kind), "PID|1||4711", *make(size)))
+        text = "\r".join((MSH.format(kind), "PID|1||4711", *KINDS[name](size)))
         return count_steps(lambda: reader.read(parse_message(text)))
 
     work(2)  # what is made once, such as the paths of the map
     assert work(60) < 7 * work(15)  # four times as much would be in proportion, sixteen times its square
 
 
-@pytest.mark.parametrize("make", [*KINDS, isolates])
-def test_trial_grows_with_the_message(make: Callable[[int], list[str]]) -> None:
+@pytest.mark.parametrize("name", KINDS)
+def test_trial_grows_with_the_message(name: str) -> None:
     given = {"orders": {"role": "client", "port": 1}, "folder": Path("none"), "duplicates": "none"}
     settings, archive = Hl7v2Settings.model_validate(given), MessageArchive(Path("none"), 1)
 
     def work(size: int) -> int:
-        raw = "\r".join((MSH.format("ORU^R01"), "PID|1||4711", *make(size))).encode()
+        raw = "\r".join((MSH.format("ORU^R01"), "PID|1||4711", *KINDS[name](size))).encode()
         return count_steps(lambda: trace_raw_message(raw, "lis", settings, archive))
 
     work(2)
