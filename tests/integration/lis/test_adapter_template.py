@@ -35,29 +35,13 @@ def python(tmp_path: Path) -> Path:
     return python
 
 
+@pytest.mark.slow
 def test_new_project_installs_and_passes_contract_suite(tmp_path: Path, python: Path) -> None:
     files = create_project("my-lis", tmp_path)
-    assert {str(path.relative_to(tmp_path / "my-lis")) for path in files} == {
-        "pyproject.toml",
-        "README.md",
-        "lab_adapter_my_lis/__init__.py",
-        "tests/test_lab_adapter_my_lis.py",
-        "tests/fake_lis.py",
-    }
     assert not any("«" in path.read_text(encoding="utf-8") for path in files)
     where = tmp_path / "my-lis"
-    install = (
-        "-m",
-        "pip",
-        "install",
-        "-q",
-        "--no-index",
-        "--no-deps",
-        "--no-build-isolation",
-        "--disable-pip-version-check",
-        ".",
-    )
-    run(python, *install, cwd=where)
+    offline = ("--no-index", "--no-deps", "--no-build-isolation", "--disable-pip-version-check")
+    run(python, "-m", "pip", "install", "-q", *offline, ".", cwd=where)
     found = run(
         python,
         "-c",
@@ -72,15 +56,9 @@ def test_new_project_installs_and_passes_contract_suite(tmp_path: Path, python: 
     assert f"{tests} passed" in said
 
 
-@pytest.mark.parametrize("name", ["", "My-Lis", "../away", "1lis", "a--b", "class", "a b", "x" * 41, "lis/"])
-def test_new_project_invalid_name_rejected(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize("name", ["", "My-Lis", "../away", "1lis", "a--b", "class", "a b", "x" * 41, "lis/", "there"])
+def test_new_project_invalid_or_existing_name_rejected(tmp_path: Path, name: str) -> None:
+    (tmp_path / "there").mkdir()
     with pytest.raises(SettingsError):
         create_project(name, tmp_path)
-    assert not list(tmp_path.iterdir())
-
-
-def test_new_project_existing_folder_not_overwritten(tmp_path: Path) -> None:
-    (tmp_path / "lis").mkdir()
-    with pytest.raises(SettingsError, match="already exists"):
-        create_project("lis", tmp_path)
-    assert not list((tmp_path / "lis").iterdir())
+    assert [str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")] == ["there"]

@@ -8,12 +8,10 @@ import json
 import os
 import random
 import signal
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -25,76 +23,39 @@ from lab_agent.lis.sql.staging_tables import create_statements, make_tables
 from lab_agent.lis.testing import make_correction, make_order, make_report
 from lab_agent.serialization import dump_message
 from tests.fakes.http_lis import AGENT_SECRET, LIS_SECRET, HttpLis
+from tests.harness.adapter_journal import kept_values
+from tests.harness.clock import DEADLINE
+from tests.harness.paths import ROOT
+from tests.harness.programs import free_port
 from tests.harness.proof import FIGURES, SHARE
-
-DEADLINE = 60.0
 
 PROCESS = """
 import asyncio, json, os, sys
 from contextlib import suppress
+from pathlib import Path
 from lab_agent.errors import LabAgentError, LisOutcomeUnknown, LisUnavailable
 from lab_agent.lis.folder import FolderAdapter
 from lab_agent.lis.http import HttpAdapter
 from lab_agent.lis.sql import SqlAdapter
-from lab_agent.lis.testing import make_order, resume_submit
+from lab_agent.lis.testing import make_order
+from tests.harness.adapter_journal import Journal
 
 KINDS = {"folder": FolderAdapter, "http": HttpAdapter, "sql": SqlAdapter}
-
-class Journal:
-    def __init__(self, path):
-        self.path = path
-        text = open(path).read() if os.path.exists(path) else ""
-        whole = text[: text.rfind("\\n") + 1]
-        if whole != text:  # a line that the kill tore was never committed
-            os.truncate(path, len(whole.encode()))
-        self.kept = set(whole.splitlines())
-    def commit(self, line):
-        with open(self.path, "a") as file:
-            file.write(line + "\\n")
-            file.flush()
-            os.fsync(file.fileno())
-        self.kept.add(line)
-
-class Inbox:
-    def __init__(self, journal):
-        self.journal = journal
-    async def accept_all(self, messages):
-        return frozenset([name for name, content in messages.items() if await self.accept(name, content)])
-    async def find_accepted(self, messages):
-        return frozenset([name for name in messages if await self.was_accepted(name)])
-    async def was_accepted(self, message):
-        return any(line.startswith(f"kept|{message}|") for line in self.journal.kept)
-    async def accept(self, message, content):
-        if await self.was_accepted(message):
-            return False
-        self.journal.commit(f"kept|{message}|{content.observations[0].value_quantity.value}")
-        return True
-
-async def hand_over(adapter, journal, order):
-    if f"done|{order.key}" in journal.kept:
-        return
-    if f"prepared|{order.key}" in journal.kept:
-        assert await resume_submit(adapter, order, prepared_committed=True)
-    else:
-        await adapter.prepare(order)
-        journal.commit(f"prepared|{order.key}")
-        await adapter.submit(order)
-    journal.commit(f"done|{order.key}")
 
 async def main(task):
     kind = KINDS[task["kind"]]
     adapter = kind(kind.Settings.model_validate(task["settings"]), task["kind"])
-    journal = Journal(task["journal"])
+    journal = Journal(Path(task["journal"]))
     while True:
         try:
-            await adapter.start(Inbox(journal))
+            await adapter.start(journal)
             break
         except LisUnavailable:
             await asyncio.sleep(0.01)
     while True:
         for seed in range(task["orders"]):
             with suppress(LisUnavailable, LisOutcomeUnknown):
-                await hand_over(adapter, journal, make_order(seed))
+                await journal.hand_over(adapter, make_order(seed))
         with suppress(LabAgentError):
             await adapter.collect()
         await asyncio.sleep(0.002)
@@ -148,9 +109,7 @@ class Folders:
 
 class Webhooks:
     def __init__(self, base: Path) -> None:
-        with closing(socket.socket()) as sock:
-            sock.bind(("127.0.0.1", 0))
-            self.lis = HttpLis(sock.getsockname()[1])
+        self.lis = HttpLis(free_port())
         self.settings: dict[str, Any] = {
             "url": self.lis.url,
             "secret": AGENT_SECRET,
@@ -227,8 +186,9 @@ class Launcher:
 
 @pytest.fixture(scope="module")
 def launcher() -> Iterator[Launcher]:
-    command = [sys.executable, "-c", PROCESS]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", PROCESS], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
         yield Launcher(process)
         assert process.stdin
         process.stdin.close()
@@ -248,24 +208,15 @@ def loop(kind: str, base: Path, launcher: Launcher, kills: int) -> None:
             launcher.kill(child)
         child = launcher.start({**task, "orders": kills})
         keys = {make_order(seed).key for seed in range(kills)}
-        wait(lambda: not laboratory.waiting() and {f"done|{key}" for key in keys} <= set(lines(journal)))
+        end = time.monotonic() + DEADLINE
+        while laboratory.waiting() or not {f"done|{key}" for key in keys} <= {*journal.read_text().splitlines()}:
+            assert time.monotonic() < end, "waited in vain"
+            time.sleep(0.02)
         launcher.kill(child)
         assert sorted(laboratory.orders()) == sorted(keys)
-        kept = [line.split("|")[2] for line in lines(journal) if line.startswith("kept|")]
-        assert sorted(kept) == sorted(f"{number}.0" for number in range(kills))
+        assert sorted(kept_values(journal)) == sorted(f"{number}.0" for number in range(kills))
     finally:
         laboratory.close()
-
-
-def lines(journal: Path) -> list[str]:
-    return journal.read_text().splitlines() if journal.exists() else []
-
-
-def wait(reached: Callable[[], bool]) -> None:
-    end = time.monotonic() + DEADLINE
-    while not reached():
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.02)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -15,13 +15,15 @@ import pytest
 
 from lab_agent.lis.testing import make_correction, make_order, make_report
 from lab_agent.serialization import dump_message
+from tests.harness.adapter_journal import kept_values
+from tests.harness.paths import ROOT
 
-PROCESS = '''
+PROCESS = """
 import asyncio, os, signal, sys
 from pathlib import Path
-from lab_agent.serialization import dump_message
 from lab_agent.lis.folder import FolderAdapter, FolderSettings
-from lab_agent.lis.testing import make_order, resume_submit
+from lab_agent.lis.testing import make_order
+from tests.harness.adapter_journal import Journal
 
 steps = last = 0
 
@@ -34,54 +36,15 @@ def stepping(call):
         return call(*args, **named)
     return stepped
 
-os.fsync = stepping(os.fsync)
-os.rename = stepping(os.rename)
-os.replace = stepping(os.replace)
-
-class Journal:
-    """What was committed, a line each; the agent's store in small."""
-    def __init__(self, path):
-        self.path = path
-    def lines(self):
-        return self.path.read_text().splitlines() if self.path.exists() else []
-    @stepping
-    def commit(self, line):
-        with self.path.open("a") as file:
-            file.write(line + "\\n")
-
-class JournalInbox:
-    def __init__(self, journal):
-        self.journal = journal
-    async def accept_all(self, messages):
-        return frozenset([name for name, content in messages.items() if await self.accept(name, content)])
-    async def find_accepted(self, messages):
-        return frozenset([name for name in messages if await self.was_accepted(name)])
-    async def was_accepted(self, message):
-        return any(line.split("|")[0] == message for line in self.journal.lines())
-    async def accept(self, message, content):
-        if await self.was_accepted(message):
-            return False
-        self.journal.commit(f"{message}|{content.observations[0].value_quantity.value}")
-        return True
-
-async def hand_over(adapter, journal):
-    order, lines = make_order(1), journal.lines()
-    if "done" in lines:
-        return
-    if "prepared" in lines:
-        assert await resume_submit(adapter, order, prepared_committed=True)
-    else:
-        await adapter.prepare(order)
-        journal.commit("prepared")
-        await adapter.submit(order)
-    journal.commit("done")
+for place, name in ((os, "fsync"), (os, "rename"), (os, "replace"), (Journal, "commit")):
+    setattr(place, name, stepping(getattr(place, name)))
 
 async def main(base, task):
     adapter = FolderAdapter(FolderSettings(orders=base / "orders", results=base / "results", settle=0), "folder")
     journal = Journal(base / "journal")
-    await adapter.start(JournalInbox(journal))
+    await adapter.start(journal)
     if task == "hand_over":
-        await hand_over(adapter, journal)
+        await journal.hand_over(adapter, make_order(1))
     else:
         while await adapter.collect():
             pass
@@ -95,7 +58,7 @@ for line in sys.stdin:
         asyncio.run(main(Path(name), task))
         os._exit(0)
     print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
-'''
+"""
 
 
 @pytest.fixture
@@ -111,7 +74,9 @@ Run = Callable[[Path, str, int], bool]
 @pytest.fixture(scope="module")
 def run() -> Iterator[Run]:
     """Start processes, each forked from one that has done the imports; whether it was killed before its step of that number."""
-    with subprocess.Popen([sys.executable, "-c", PROCESS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as launcher:
+    with subprocess.Popen(
+        [sys.executable, "-c", PROCESS], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as launcher:
         assert launcher.stdin
         assert launcher.stdout
         to, back = launcher.stdin, launcher.stdout
@@ -158,8 +123,7 @@ def test_killed_process_keeps_each_result_once(run: Run, base: Path, last: int) 
         os.utime(path, (1_700_000_000 + index,) * 2)
     killed = run(base, "collect", last)
     assert not run(base, "collect", 0)
-    kept = [line.split("|")[1] for line in (base / "journal").read_text().splitlines()]
-    assert kept == ["1.20", "1.30", "1.20"]
+    assert kept_values(base / "journal") == ["1.20", "1.30", "1.20"]
     assert sorted(path.name for path in (base / "results").iterdir()) == ["done", "failed"]
     bodies = [path for path in (base / "results" / "done").iterdir() if path.stat().st_size]
     assert len(bodies) == 3

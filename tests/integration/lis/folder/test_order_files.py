@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import ValidationError
 
 from lab_agent.domain.ids import LineKey, OrderKey
 from lab_agent.errors import LisRejected, LisUnavailable
@@ -177,9 +176,3 @@ async def test_missing_folder_is_temporary_failure(adapter: FolderAdapter, tmp_p
     for call in (adapter.prepare(ORDER), adapter.submit(ORDER), adapter.was_received(OrderKey(KEY))):
         with pytest.raises(LisUnavailable, match=r"a folder of \[lis.folder\] cannot be used"):
             await call
-
-
-@pytest.mark.parametrize("name", ["order.json", "{key}/x.json", ".{key}.json", "{key}.part", "{key}{key}"])
-def test_file_name_must_contain_key_and_be_plain(name: str) -> None:
-    with pytest.raises(ValidationError, match="file_name"):
-        FolderSettings(orders=Path("o"), results=Path("r"), file_name=name)

@@ -41,9 +41,9 @@ SERVICE_NUMBER = "42^^^https://exchange.example/fhir/Patient"
 def test_patient_number_is_the_services_unless_anonymous(
     anonymous: bool, identifiers: tuple[Identifier, ...], expected: str
 ) -> None:
-    for order in map(make_order, (1, 3)):
-        patient = replace(order.patient, anonymous=anonymous, service_identifier=PATIENT, identifiers=identifiers)
-        order = replace(order, patient=patient)
+    for made in map(make_order, (1, 3)):
+        patient = replace(made.patient, anonymous=anonymous, service_identifier=PATIENT, identifiers=identifiers)
+        order = replace(made, patient=patient)
         assert fields(order, "PID")[0][3] == expected.format(key=order.key)
         assert fields(order, "PV1")[0][19] == order.key
 
