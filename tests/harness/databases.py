@@ -1,4 +1,4 @@
-"""SQLite databases with our schema, copied from one: its migrations take longer than most tests."""
+"""SQLite databases with our schema, copied from one: its migrations take longer than most tests; and a laboratory's own."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ from contextlib import closing
 from functools import cache
 from pathlib import Path
 
+from sqlalchemy import Engine, create_engine, text
+
+from lab_agent.lis.sql.staging_tables import StagingTables, create_statements, make_tables
 from lab_agent.ports.event_repositories import INSTANCE_ID_KEY
 from lab_agent.store.engine import create_file
 from lab_agent.store.schema import upgrade
@@ -30,3 +33,12 @@ def _upgraded() -> bytes:
         upgrade(f"sqlite:///{path}")
         assert [file.name for file in path.parent.iterdir()] == [path.name], "all of it is in one file"
         return path.read_bytes()
+
+
+def create_staging_tables(url: str, schema: str | None = None) -> tuple[Engine, StagingTables]:
+    """Make the tables of a laboratory system by the statements that `ddl` prints."""
+    engine = create_engine(url)
+    with engine.begin() as connection:
+        for statement in filter(str.strip, create_statements(engine.dialect.name, "lab_", schema).split(";")):
+            connection.execute(text(statement))
+    return engine, make_tables("lab_", schema)

@@ -17,14 +17,14 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
-from sqlalchemy import create_engine, func, insert, select, text
+from sqlalchemy import func, insert, select
 
-from lab_agent.lis.sql.staging_tables import create_statements, make_tables
 from lab_agent.lis.testing import make_correction, make_order, make_report
 from lab_agent.serialization import dump_message
 from tests.fakes.http_lis import AGENT_SECRET, LIS_SECRET, HttpLis
 from tests.harness.adapter_journal import kept_values
 from tests.harness.clock import DEADLINE
+from tests.harness.databases import create_staging_tables
 from tests.harness.paths import ROOT
 from tests.harness.programs import free_port
 from tests.harness.proof import FIGURES, SHARE
@@ -135,11 +135,7 @@ class Webhooks:
 class Tables:
     def __init__(self, base: Path) -> None:
         self.settings: dict[str, Any] = {"url": f"sqlite:///{base / 'lis.db'}"}
-        self.engine = create_engine(self.settings["url"])
-        self.tables = make_tables("lab_", None)
-        with self.engine.begin() as connection:
-            for statement in filter(str.strip, create_statements("sqlite", "lab_").split(";")):
-                connection.execute(text(statement))
+        self.engine, self.tables = create_staging_tables(self.settings["url"])
 
     def ask(self, query: Any) -> list[Any]:
         with self.engine.begin() as connection:

@@ -9,14 +9,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
-from sqlalchemy import create_engine, insert, select, text
+from sqlalchemy import insert, select
 
 from lab_agent.domain.lab_messages import LabReport, ReportedObservation
 from lab_agent.lis.folder import FolderAdapter, FolderSettings
 from lab_agent.lis.sql import SqlAdapter, SqlSettings
-from lab_agent.lis.sql.staging_tables import create_statements, make_tables
 from lab_agent.lis.testing import MemoryInbox
 from lab_agent.lis.value_reading import ValueFault
+from tests.harness.databases import create_staging_tables
 from tests.harness.hl7_peer import read_message
 from tests.unit.lis.test_value_reading import ALIKE, UNIT, WITH_COMMA, WITH_POINT, Case
 
@@ -75,12 +75,10 @@ async def test_csv_value_is_that_of_the_table(tmp_path: Path, comma: bool, cases
 
 
 async def test_row_value_is_that_of_the_table(tmp_path: Path) -> None:
-    url, tables = f"sqlite:///{tmp_path / 'lis.db'}", make_tables("lab_", None)
-    engine = create_engine(url)
+    url = f"sqlite:///{tmp_path / 'lis.db'}"
+    engine, tables = create_staging_tables(url)
     head = {"ready": 1, "order_key": "R1", "status": "final", "effective_at": "2026-05-17T08:30:00Z"}
     with engine.begin() as connection:
-        for statement in filter(str.strip, create_statements("sqlite", "lab_").split(";")):
-            connection.execute(text(statement))
         for place, (value, _) in enumerate(POINT_CASES):
             result = insert(tables.results).values(report_id=f"R{place}", issued_at="2026-05-17T09:00:00Z", **head)
             (number,) = connection.execute(result).inserted_primary_key or (0,)

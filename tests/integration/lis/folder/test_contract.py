@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pytest
+
 from lab_agent.domain.lab_messages import LabMessage
 from lab_agent.lis.folder import FolderAdapter, FolderSettings
 from lab_agent.lis.guard import GuardedAdapter
@@ -87,6 +89,7 @@ class TestFolder(AdapterContract):
         return FolderBench(folder)
 
 
+@pytest.mark.slow
 class TestGuardedFolder(AdapterContract):
     test_the_class_is_an_adapter = None  # type: ignore[assignment]  # the guard is made by us, not by an entry point
 

@@ -306,10 +306,10 @@ async def test_document_named_by_another_report_stays(place: Place) -> None:
     assert "a.pdf" in place.names()
     half.unlink()
     place.put("1.json", refused("a.pdf"), age=100)
-    place.put("2.json", with_file("a.pdf"), age=90)
+    place.put("3.json", with_file("a.pdf"), age=90)
     assert await adapter.collect() == 1
     assert place.names() == []
-    assert place.names("done") == ["2.json", "a.pdf"]
+    assert place.names("done") == ["3.json", "a.pdf"]
     assert "a.pdf was not moved" in place.reasons()
 
 

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import pytest
+
 from lab_agent.domain.lab_messages import LabMessage, LabRejection, LabReport, ReportedObservation, ReportedPatient
 from lab_agent.domain.values import Identifier
 from lab_agent.lis.guard import GuardedAdapter
@@ -111,16 +113,19 @@ class TestWeListenForBothWithPlacerNumbers(Hl7Contract):
         return await make_bench(folder, "server", "server", duplicates="placer")
 
 
+@pytest.mark.slow
 class TestWeCallForBothWithCommitAnswers(Hl7Contract):
     async def bench(self, folder: Path) -> Bench:
         return await make_bench(folder, "client", "client", acknowledgement="commit")
 
 
+@pytest.mark.slow
 class TestWeListenForOrdersAndCallForResults(Hl7Contract):
     async def bench(self, folder: Path) -> Bench:
         return await make_bench(folder, "server", "client", acknowledgement="enhanced", order_message="ORM")
 
 
+@pytest.mark.slow
 class TestOneLinkForAllWithoutKnowledgeOfRepeats(Hl7Contract):
     async def bench(self, folder: Path) -> Bench:
         return await make_bench(folder, "client", None, duplicates="none")
@@ -137,18 +142,21 @@ class OneLineBench(Hl7Bench):
         return [key for key, count in counts.items() for _ in range(count)]
 
 
+@pytest.mark.slow
 class TestOneLinePerMessage(Hl7Contract):
     async def bench(self, folder: Path) -> Bench:
         made = await make_bench(folder, "client", "server", one_line_per_message=True)
         return OneLineBench(made.lis, made.settings)
 
 
+@pytest.mark.slow
 class TestOneLinePerMessageWithoutKnowledgeOfRepeats(Hl7Contract):
     async def bench(self, folder: Path) -> Bench:
         made = await make_bench(folder, "client", None, one_line_per_message=True, duplicates="none")
         return OneLineBench(made.lis, made.settings)
 
 
+@pytest.mark.slow
 class TestGuarded(Hl7Contract):
     test_the_class_is_an_adapter = None  # type: ignore[assignment]  # the guard is made by us, not by an entry point
 
@@ -161,6 +169,7 @@ class TestFaultsOfALisThatWeCall(FaultContract):
         return await make_bench(folder, "client", "server", connect_timeout=0.3)
 
 
+@pytest.mark.slow
 class TestFaultsOfALisThatCallsUs(FaultContract):
     async def bench(self, folder: Path) -> Bench:
         return await make_bench(folder, "server", None, connect_timeout=0.3)

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pytest
+
 from lab_agent.domain.lab_messages import LabMessage
 from lab_agent.lis.guard import GuardedAdapter
 from lab_agent.lis.http import HttpAdapter, HttpSettings
@@ -58,6 +60,7 @@ class TestHttp(AdapterContract):
         return HttpBench()
 
 
+@pytest.mark.slow
 class TestHttpThatCannotBeAsked(AdapterContract):
     test_check_says_that_the_lis_is_unreachable = None  # type: ignore[assignment]  # there is nothing to ask: no `check_path`
 
@@ -65,6 +68,7 @@ class TestHttpThatCannotBeAsked(AdapterContract):
         return HttpBench(asked=False)
 
 
+@pytest.mark.slow
 class TestGuardedHttp(AdapterContract):
     test_the_class_is_an_adapter = None  # type: ignore[assignment]  # the guard is made by us, not by an entry point
 

@@ -8,10 +8,12 @@ import time
 import tracemalloc
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from _pytest.mark import ParameterSet
 
 from lab_agent.errors import LisUnavailable
 from lab_agent.lis.http import HttpAdapter, HttpSettings
@@ -60,11 +62,8 @@ async def response(reader: asyncio.StreamReader) -> tuple[int, dict[str, str], d
 
 def post(port: int, body: bytes, given: dict[str, str], context: ssl.SSLContext | None = None) -> int:
     """A client that reads when it has sent everything, as most libraries do."""
-    connection = (
-        http.client.HTTPSConnection("127.0.0.1", port, timeout=DEADLINE, context=context)
-        if context
-        else http.client.HTTPConnection("127.0.0.1", port, timeout=DEADLINE)
-    )
+    kind = http.client.HTTPConnection if context is None else partial(http.client.HTTPSConnection, context=context)
+    connection = kind("127.0.0.1", port, timeout=DEADLINE)
     try:
         connection.request("POST", "/messages", body, given)
         return connection.getresponse().status
@@ -72,11 +71,15 @@ def post(port: int, body: bytes, given: dict[str, str], context: ssl.SSLContext 
         connection.close()
 
 
+async def posted(adapter: HttpAdapter, body: bytes, given: dict[str, str], context: ssl.SSLContext | None = None) -> int:
+    return await asyncio.to_thread(post, adapter.port, body, given, context)
+
+
 @pytest.mark.parametrize("more", [{}, {"Connection": "close"}])
 async def test_sender_of_large_body_sees_413(start: Start, more: dict[str, str]) -> None:
     adapter = await start()
     body = bytes(8_000_000)
-    assert await asyncio.to_thread(post, adapter.port, body, {**signed_headers(LIS_SECRET, "m1", body), **more}) == 413
+    assert await posted(adapter, body, {**signed_headers(LIS_SECRET, "m1", body), **more}) == 413
 
 
 @pytest.mark.parametrize(
@@ -101,9 +104,15 @@ def stranger() -> dict[str, str]:
 
 
 LARGE = 300_000
+Opened = list[tuple[asyncio.StreamReader, asyncio.StreamWriter]]
 
 
-async def hold_open(adapter: HttpAdapter, count: int, addresses: int) -> list[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+def close(opened: Opened) -> None:
+    for _, writer in opened:
+        writer.close()
+
+
+async def hold_open(adapter: HttpAdapter, count: int, addresses: int) -> Opened:
     """Strangers who send all but the last byte of the largest message, with an invented signature."""
     opened = [await asyncio.open_connection("127.0.0.1", adapter.port) for _ in range(count)]
     for number, (_, writer) in enumerate(opened):
@@ -113,30 +122,29 @@ async def hold_open(adapter: HttpAdapter, count: int, addresses: int) -> list[tu
     return opened
 
 
-@pytest.mark.parametrize("size", [0, 1_000, 100_000, LARGE - 5_000])
-@pytest.mark.parametrize(("count", "addresses"), [(2, 2), (2, 0), (12, 1), (12, 12)])
+def slow(*rows: object) -> list[ParameterSet]:
+    return [pytest.param(*(row if isinstance(row, tuple) else (row,)), marks=pytest.mark.slow) for row in rows]
+
+
+@pytest.mark.parametrize("size", [100_000, *slow(0, 1_000, LARGE - 5_000)])
+@pytest.mark.parametrize(("count", "addresses"), [(12, 12), *slow((2, 2), (2, 0), (12, 1))])
 async def test_strangers_large_bodies_leave_room(start: Start, count: int, addresses: int, size: int) -> None:
     """A good message comes through at once, from the strangers' own address, too, however large it is."""
     adapter = await start(max_message_bytes=LARGE, max_unfinished_bytes=2 * LARGE)
     opened = await hold_open(adapter, count, addresses)
     body = BODY + b" " * size
-    statuses = [
-        await asyncio.to_thread(post, adapter.port, body, signed_headers(LIS_SECRET, f"good-{number}", body))
-        for number in range(8)
-    ]
+    statuses = [await posted(adapter, body, signed_headers(LIS_SECRET, f"good-{number}", body)) for number in range(8)]
     assert statuses == [200] * 8
-    for _, writer in opened:
-        writer.close()
+    close(opened)
 
 
 async def test_known_sender_of_largest_message_comes_first(start: Start) -> None:
     adapter = await start(max_message_bytes=LARGE, max_unfinished_bytes=2 * LARGE)
-    assert await asyncio.to_thread(post, adapter.port, BODY, signed_headers(LIS_SECRET, "m1", BODY)) == 200
+    assert await posted(adapter, BODY, signed_headers(LIS_SECRET, "m1", BODY)) == 200
     opened = await hold_open(adapter, 4, 4)
     body = BODY + b" " * (LARGE - len(BODY))
-    assert await asyncio.to_thread(post, adapter.port, body, signed_headers(LIS_SECRET, "m2", body)) == 200
-    for _, writer in opened:
-        writer.close()
+    assert await posted(adapter, body, signed_headers(LIS_SECRET, "m2", body)) == 200
+    close(opened)
 
 
 async def test_stranger_beyond_the_room_told_to_wait(start: Start) -> None:
@@ -152,6 +160,7 @@ async def test_stranger_beyond_the_room_told_to_wait(start: Start) -> None:
     assert [(status, said["code"]) for status, said in statuses] == [(503, "retry_later")]
 
 
+@pytest.mark.slow
 async def test_large_bodies_wait_outside_of_memory(start: Start) -> None:
     size = 24_000_000
     adapter = await start(max_message_bytes=size, max_unfinished_bytes=8 * size)
@@ -163,20 +172,19 @@ async def test_large_bodies_wait_outside_of_memory(start: Start) -> None:
             for _ in range(23):
                 writer.write(bytes(1_000_000))
                 await writer.drain()
-        assert await asyncio.to_thread(post, adapter.port, BODY, signed_headers(LIS_SECRET, "m1", BODY)) == 200
+        assert await posted(adapter, BODY, signed_headers(LIS_SECRET, "m1", BODY)) == 200
         assert tracemalloc.get_traced_memory()[1] < size
     finally:
         tracemalloc.stop()
-    for _, writer in opened:
-        writer.close()
+    close(opened)
 
 
 async def test_large_message_read_from_file_as_sent(start: Start) -> None:
     adapter = await start(max_message_bytes=2_000_000, max_unfinished_bytes=2_000_000)
     body = BODY[:-1] + b" " * 1_500_000 + BODY[-1:]
     given = signed_headers(LIS_SECRET, "m1", body)
-    assert await asyncio.to_thread(post, adapter.port, body, given) == 200
-    assert await asyncio.to_thread(post, adapter.port, body[:-1] + b" ", given) == 401
+    assert await posted(adapter, body, given) == 200
+    assert await posted(adapter, body[:-1] + b" ", given) == 401
 
 
 @pytest.mark.parametrize(
@@ -193,7 +201,7 @@ async def test_turned_away_message_told_by_alert(
 ) -> None:
     inbox = MemoryInbox()
     adapter = await start(inbox=inbox)
-    assert await asyncio.to_thread(post, adapter.port, body, given()) in {401, 413}
+    assert await posted(adapter, body, given()) in {401, 413}
     told = inbox.alerts["turned_away"]
     assert reason in told
     assert "127.0.0.1" in told
@@ -219,17 +227,6 @@ async def test_half_a_body_answered_408_and_closed(start: Start, more: dict[str,
     with suppress(asyncio.CancelledError, ConnectionError):
         await dripping
     writer.close()
-
-
-async def test_endpoint_speaks_tls(start: Start, tmp_path: Path) -> None:
-    authority = CertificateAuthority(tmp_path)
-    certificate, key = authority.issue("agent")
-    adapter = await start(tls={"certificate": certificate, "key": key})
-    context = ssl.create_default_context(cafile=authority.ca)
-    for count, expected in ((len(BODY), 200), (3_000_000, 413)):
-        body = BODY if count == len(BODY) else bytes(count)
-        given = {**signed_headers(LIS_SECRET, "m1", body), "Connection": "close"}
-        assert await asyncio.to_thread(post, adapter.port, body, given, context) == expected
 
 
 @pytest.mark.parametrize("encrypted", [False, True])
@@ -261,6 +258,10 @@ async def test_tls_with_ca_requires_client_certificate(start: Start, tmp_path: P
         with pytest.raises((ssl.SSLError, ConnectionError)):
             await asyncio.to_thread(as_client, files)
     assert await asyncio.to_thread(as_client, authority.issue("lis")) == 200
+    adapter = await start(tls={"certificate": certificate, "key": key})
+    assert await asyncio.to_thread(as_client, None) == 200
+    body, context = bytes(3_000_000), ssl.create_default_context(cafile=authority.ca)
+    assert await posted(adapter, body, {**signed_headers(LIS_SECRET, "m1", body), "Connection": "close"}, context) == 413
 
 
 async def test_missing_certificate_reported_in_one_sentence(start: Start, tmp_path: Path) -> None:

@@ -15,10 +15,10 @@ from sqlalchemy import Connection, Engine, create_engine, func, insert, select, 
 from lab_agent.domain.lab_messages import LabMessage, LabRejection, LabReport
 from lab_agent.lis.guard import GuardedAdapter
 from lab_agent.lis.sql import SqlAdapter, SqlSettings
-from lab_agent.lis.sql.staging_tables import create_statements, make_tables
 from lab_agent.lis.testing import AdapterContract, Bench, LisState
 from lab_agent.ports.lis import Lis
 from lab_agent.serialization import dump_message
+from tests.harness.databases import create_staging_tables
 
 _count = itertools.count()
 _TABLES_FOR_CHECK = ("lab_orders", "lab_results", "lab_cancellations")
@@ -36,13 +36,12 @@ class SqlBench:
     engine: Engine = field(init=False)
 
     def __post_init__(self) -> None:
-        self.engine = create_engine(self.url)
-        self.tables = make_tables("lab_", self.schema)
-        with self.engine.begin() as connection:
-            if self.schema:
+        if self.schema:
+            engine = create_engine(self.url)
+            with engine.begin() as connection:
                 connection.execute(text(f"create schema {self.schema}"))
-            for statement in filter(str.strip, create_statements(self.engine.dialect.name, "lab_", self.schema).split(";")):
-                connection.execute(text(statement))
+            engine.dispose()
+        self.engine, self.tables = create_staging_tables(self.url, self.schema)
 
     def adapter(self) -> Lis:
         settings = SqlSettings.model_validate({"url": self.url, "table_schema": self.schema})
@@ -186,11 +185,13 @@ class TestRows(AdapterContract):
         return SqlBench(f"sqlite:///{folder / 'lis.db'}")
 
 
+@pytest.mark.slow
 class TestDocuments(AdapterContract):
     async def bench(self, folder: Path) -> Bench:
         return SqlBench(f"sqlite:///{folder / 'lis.db'}", as_rows=False)
 
 
+@pytest.mark.slow
 class TestGuarded(AdapterContract):
     test_the_class_is_an_adapter = None  # type: ignore[assignment]  # the guard is made by us, not by an entry point
 
@@ -198,6 +199,7 @@ class TestGuarded(AdapterContract):
         return SqlBench(f"sqlite:///{folder / 'lis.db'}", guarded=True)
 
 
+@pytest.mark.slow
 class TestPostgresql(AdapterContract):
     @pytest.fixture(autouse=True)
     def _on_a_server(self, postgres_server: str) -> None:
@@ -208,6 +210,7 @@ class TestPostgresql(AdapterContract):
         return SqlBench(url, schema=f"lis_{next(_count)}")
 
 
+@pytest.mark.slow
 class TestMariaDb(AdapterContract):
     @pytest.fixture(autouse=True)
     def _on_a_server(self, mariadb_url: str) -> None:

@@ -7,32 +7,35 @@ from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 
 import pytest
-from sqlalchemy import Engine, create_engine, insert, select, text
+from sqlalchemy import Engine, insert, select
 from structlog.testing import capture_logs
 
 from lab_agent.domain.lab_messages import LabReport
 from lab_agent.domain.lab_order import OrderPatient
 from lab_agent.lis.sql import SqlAdapter, SqlSettings
-from lab_agent.lis.sql.staging_tables import StagingTables, create_statements, make_tables
+from lab_agent.lis.sql.staging_tables import StagingTables, create_statements
 from lab_agent.lis.testing import MemoryInbox, make_order
 from lab_agent.serialization import load_order
+from tests.harness.databases import create_staging_tables
 
 TWENTY_MEGABYTES = 20_000_000
 
 
 @pytest.fixture
-def engine(mariadb_url: str) -> Iterator[Engine]:
-    made = create_engine(mariadb_url)
-    with made.begin() as connection:
-        for statement in filter(str.strip, create_statements("mysql", "lab_").split(";")):
-            connection.execute(text(statement))
+def staging(mariadb_url: str) -> Iterator[tuple[Engine, StagingTables]]:
+    made = create_staging_tables(mariadb_url)
     yield made
-    made.dispose()
+    made[0].dispose()
 
 
 @pytest.fixture
-def tables() -> StagingTables:
-    return make_tables("lab_", None)
+def engine(staging: tuple[Engine, StagingTables]) -> Engine:
+    return staging[0]
+
+
+@pytest.fixture
+def tables(staging: tuple[Engine, StagingTables]) -> StagingTables:
+    return staging[1]
 
 
 @pytest.fixture
@@ -48,47 +51,28 @@ def inbox() -> MemoryInbox:
     return MemoryInbox()
 
 
-async def test_document_of_20_mb_arrives_whole(
+async def test_documents_of_20_mb_arrive_whole(
     adapter: SqlAdapter, engine: Engine, tables: StagingTables, inbox: MemoryInbox
 ) -> None:
-    content = b"%PDF-1.7\n" + os.urandom(TWENTY_MEGABYTES)
-    moment = "2024-05-17T08:30:00"
+    content, moment = b"%PDF-1.7\n" + os.urandom(TWENTY_MEGABYTES), "2024-05-17T08:30:00+03:00"
     head = {"report_id": "B1", "order_key": "R1", "status": "final", "effective_at": moment, "issued_at": moment}
+    value = "Ж" * (TWENTY_MEGABYTES // 2)
+    seen = {"code": {"system": "urn:ours", "code": "1"}, "value_string": value}
+    tree = {"report_id": "B2", "order": "R1", "status": "final", "effective": moment, "issued": moment, "observations": [seen]}
 
     def write() -> None:
         with engine.begin() as connection:
             (row,) = connection.execute(insert(tables.results).values(ready=1, **head)).inserted_primary_key or (0,)
             connection.execute(insert(tables.documents).values(result_id=row, position=0, content=content))
+            connection.execute(insert(tables.results).values(ready=1, document=json.dumps(tree, ensure_ascii=False)))
 
     await asyncio.to_thread(write)
-    assert await adapter.collect() == 1
-    (report,) = inbox.contents
-    assert isinstance(report, LabReport)
-    assert report.documents[0].content == content
-
-
-async def test_message_of_20_mb_as_json_arrives_whole(
-    adapter: SqlAdapter, engine: Engine, tables: StagingTables, inbox: MemoryInbox
-) -> None:
-    value = "Ж" * (TWENTY_MEGABYTES // 2)
-    report = {
-        "report_id": "B1",
-        "order": "R1",
-        "status": "final",
-        "effective": "2024-05-17T08:30:00+03:00",
-        "issued": "2024-05-17T08:30:00+03:00",
-        "observations": [{"code": {"system": "urn:ours", "code": "1"}, "value_string": value}],
-    }
-
-    def write() -> None:
-        with engine.begin() as connection:
-            connection.execute(insert(tables.results).values(ready=1, document=json.dumps(report, ensure_ascii=False)))
-
-    await asyncio.to_thread(write)
-    assert await adapter.collect() == 1
-    (read,) = inbox.contents
-    assert isinstance(read, LabReport)
-    assert read.observations[0].value_string == value
+    assert await adapter.collect() == 2
+    first, second = inbox.contents
+    assert isinstance(first, LabReport)
+    assert first.documents[0].content == content
+    assert isinstance(second, LabReport)
+    assert second.observations[0].value_string == value
 
 
 async def test_order_keeps_letters_of_every_script(adapter: SqlAdapter, engine: Engine, tables: StagingTables) -> None:

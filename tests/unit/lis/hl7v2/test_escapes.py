@@ -27,6 +27,7 @@ def writer(**keys: object) -> OrderBuilder:
     return OrderBuilder(Hl7v2Settings.model_validate({**links, **keys}))
 
 
+@settings(deadline=None)
 @given(TEXT | HOSTILE)
 def test_escape_any_text_round_trips(text: str) -> None:
     """Escaped text holds no separator or framing byte, and unescaping gives the text back."""
@@ -35,6 +36,7 @@ def test_escape_any_text_round_trips(text: str) -> None:
     assert unescape(escaped) == text
 
 
+@settings(deadline=None)
 @given(HOSTILE, st.permutations("$%@!?"))
 def test_escape_custom_separators_round_trips(text: str, marks: list[str]) -> None:
     separators = Separators(*marks)

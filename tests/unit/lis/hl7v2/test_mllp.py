@@ -3,7 +3,7 @@
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lab_agent.lis.hl7v2.transport.mllp import Frame, FrameDecoder, InvalidFrame, ReceivedFrame, wrap_frame
@@ -17,6 +17,7 @@ def read(chunks: list[bytes], limit: int = 20) -> list[ReceivedFrame]:
     return [*found, *framer.finish()]
 
 
+@settings(deadline=None)
 @given(st.lists(PIECE, max_size=40), st.lists(st.integers(0, 200), max_size=12))
 def test_framer_any_chunking_gives_same_frames(pieces: list[bytes], cuts: list[int]) -> None:
     stream = b"".join(pieces)
@@ -25,6 +26,7 @@ def test_framer_any_chunking_gives_same_frames(pieces: list[bytes], cuts: list[i
     assert read(chunks) == read([stream]) == read([bytes([byte]) for byte in stream])
 
 
+@settings(deadline=None)
 @given(st.lists(st.binary(max_size=20).map(lambda data: bytes(byte for byte in data if byte not in b"\x0b\x1c")), max_size=6))
 def test_framer_whole_messages_returned(messages: list[bytes]) -> None:
     assert read([b"".join(map(wrap_frame, messages))]) == [Frame(message) for message in messages]
