@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,12 +28,13 @@ class FolderBench:
     told: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
+        self.settings: dict[str, Any] = {name: str(self.folder / name) for name in ("orders", "results")}
         for name in ("orders", "results"):
             (self.folder / name).mkdir()
+        self.settings["settle"] = 0
 
     def adapter(self) -> Lis:
-        settings = FolderSettings(orders=self.folder / "orders", results=self.folder / "results", settle=0)
-        adapter = FolderAdapter(settings, "folder")
+        adapter = FolderAdapter(FolderSettings.model_validate(self.settings), "folder")
         return GuardedAdapter(adapter, "folder", timeout=30) if self.guarded else adapter
 
     def take(self) -> None:
@@ -62,13 +64,14 @@ class FolderBench:
         os.replace(path.with_suffix(".tmp"), path)  # noqa: PTH105
 
     async def unacknowledged_count(self) -> int:
-        return sum(1 for path in (self.folder / "results").iterdir() if path.suffix == ".json")
+        names = [path.name for path in (self.folder / "results").iterdir()]
+        return sum(name.endswith(".json") or name.startswith(".claimed") for name in names)
 
     async def publish_bad(self) -> None:
         (self.folder / "results" / f"bad-{secrets.token_hex(4)}.json").write_bytes(b'{"kind": "report", "status": "finished"}')
 
     async def bad_results_kept(self) -> int:
-        return len(list((self.folder / "results" / "failed").glob("bad-*.json")))
+        return len(list((self.folder / "results" / "failed").glob("*.json")))
 
     async def set_state(self, state: LisState) -> None:
         """A share that is not mounted; a folder neither refuses nor answers."""

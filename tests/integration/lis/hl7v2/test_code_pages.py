@@ -43,11 +43,11 @@ async def read(peer: Hl7Peer, data: bytes) -> str | None:
 
 
 @pytest.mark.parametrize("kind", ["ST", "NM", "SN", "CWE", "FT"])
-@pytest.mark.parametrize("between", ["\x01", "\x00", "\u200b", "\x7f", "\u0096", "\ufeff", "\u2060", "\xad", "\u200e"])
-async def test_digits_with_something_unseen_between_are_refused(tmp_path: Path, kind: str, between: str) -> None:
-    value = f"5{between}10" if kind != "SN" else f"^5{between}10"
-    async with connected_peer(tmp_path) as peer:
-        assert await read(peer, message(value.encode(), "UNICODE UTF-8", kind=kind)) is REFUSED
+async def test_digits_with_something_unseen_between_are_refused(tmp_path: Path, kind: str) -> None:
+    for between in ("\x01", "\x00", "\u200b", "\x7f", "\u0096", "\ufeff", "\u2060", "\xad", "\u200e"):
+        value = ("^" if kind == "SN" else "") + f"5{between}10"
+        async with connected_peer(tmp_path) as peer:
+            assert await read(peer, message(value.encode(), "UNICODE UTF-8", kind=kind)) is REFUSED, between
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -15,11 +17,20 @@ from tests.fakes.hl7_lis import build_oru
 from tests.harness.hl7_wire import Peer, Wire, build_ack, dialled, framed, listening_peer, running, until
 
 ORDER = next(order for order in map(make_order, range(100)) if len(order.lines) == 3)
+ONE_LINE = {"one_line_per_message": True}
 LINES = [str(line.key) for line in ORDER.lines]
 
 
 def links(peer: Peer) -> dict[str, object]:
     return {"orders": {"role": "client", "port": peer.port}, "results": {"role": "server", "port": 0}}
+
+
+@asynccontextmanager
+async def handing_over(
+    folder: Path, on_frame: Callable[[Wire, bytes], bytes | None] | None = None, inbox: MemoryInbox | None = None, **keys: object
+) -> AsyncIterator[tuple[Peer, Hl7v2Adapter]]:
+    async with listening_peer(on_frame) as peer, running(folder, inbox, **keys, **links(peer)) as adapter:
+        yield peer, adapter
 
 
 def orcs(frame: bytes) -> list[str]:
@@ -36,7 +47,7 @@ def accept(_: Wire, frame: bytes) -> bytes:
 
 async def test_one_line_per_message_sends_each_line_with_its_own_stable_id(tmp_path: Path) -> None:
     """Every message holds one ORC, the patient, the order's key in PV1-19, and MSH-10 is the line's key."""
-    async with listening_peer(accept) as peer, running(tmp_path, one_line_per_message=True, **links(peer)) as adapter:
+    async with handing_over(tmp_path, accept, **ONE_LINE) as (peer, adapter):
         receipt = await adapter.submit(ORDER)
         assert peer.ids() == LINES
         assert [orcs(frame) for frame in peer.frames] == [[line] for line in LINES]
@@ -53,7 +64,7 @@ async def test_one_line_per_message_sends_each_line_with_its_own_stable_id(tmp_p
 @pytest.mark.parametrize("duplicates", ["msh10", "placer", "none"])
 async def test_one_line_per_message_crash_before_last_line_sends_only_that(tmp_path: Path, duplicates: str) -> None:
     """Whatever the LIS recognises, what it accepted is not sent again, and what was not sent is not forgotten."""
-    keys = {"one_line_per_message": True, "duplicates": duplicates}
+    keys = {**ONE_LINE, "duplicates": duplicates}
 
     def die_at_third(wire: Wire, frame: bytes) -> bytes | None:
         if orcs(frame) == [LINES[1]]:
@@ -85,8 +96,7 @@ async def test_one_line_per_message_unanswered_line_is_sent_again_only_when_deci
     def silent_about_second(wire: Wire, frame: bytes) -> bytes | None:
         return None if orcs(frame) == [LINES[1]] else accept(wire, frame)
 
-    keys = {"one_line_per_message": True, "duplicates": "none", "answer_timeout": 0.1}
-    async with listening_peer(silent_about_second) as peer, running(tmp_path, **keys, **links(peer)) as adapter:
+    async with handing_over(tmp_path, silent_about_second, **ONE_LINE, duplicates="none", answer_timeout=0.1) as (peer, adapter):
         with pytest.raises(LisOutcomeUnknown):
             await adapter.submit(ORDER)
         assert await adapter.was_received(ORDER.key) is False  # the third was not sent yet
@@ -101,17 +111,25 @@ async def test_one_line_per_message_unanswered_line_is_sent_again_only_when_deci
 
 
 async def test_one_line_per_message_rejected_line_does_not_stop_the_others(tmp_path: Path) -> None:
-    def reject_first(wire: Wire, frame: bytes) -> bytes | None:
-        return build_ack(control_id(frame), "AE", error="204") if orcs(frame) == [LINES[0]] else accept(wire, frame)
+    """Neither that of an order, nor that of a withdrawal."""
 
-    async with listening_peer(reject_first) as peer, running(tmp_path, one_line_per_message=True, **links(peer)) as adapter:
+    def reject_first(wire: Wire, frame: bytes) -> bytes | None:
+        is_wanted = b"\rORC|CA|" in frame or not cancelling
+        return build_ack(control_id(frame), "AE", error="204") if is_wanted and orcs(frame) == LINES[:1] else accept(wire, frame)
+
+    cancelling = False
+    async with handing_over(tmp_path, reject_first, **ONE_LINE) as (peer, adapter):
         with pytest.raises(LisRejected, match=f"1 of 3 lines.*{LINES[0]}: the LIS answered AE with error 204"):
             await adapter.submit(ORDER)
         assert peer.ids() == LINES
         assert await adapter.was_received(ORDER.key) is False
-        peer.on_frame = accept
+        cancelling = True
         await adapter.submit(ORDER)
         assert peer.ids() == [*LINES, LINES[0]]
+        del peer.frames[:]
+        with pytest.raises(LisRejected):
+            await adapter.cancel(ORDER.key, tuple(line.key for line in ORDER.lines), "withdrawn")
+        assert [orcs(frame) for frame in peer.frames] == [[line] for line in LINES]
 
 
 async def test_order_begun_in_one_message_stays_so(tmp_path: Path) -> None:
@@ -128,7 +146,7 @@ async def test_order_begun_in_one_message_stays_so(tmp_path: Path) -> None:
 
 
 async def test_cancel_goes_as_the_order_went(tmp_path: Path) -> None:
-    async with listening_peer(accept) as peer, running(tmp_path, one_line_per_message=True, **links(peer)) as adapter:
+    async with handing_over(tmp_path, accept, **ONE_LINE) as (peer, adapter):
         await adapter.submit(ORDER)
         del peer.frames[:]
         await adapter.cancel(ORDER.key, tuple(line.key for line in ORDER.lines[:2]), "withdrawn")
@@ -144,27 +162,13 @@ async def test_cancel_of_a_line_leaves_the_outcome_of_another_unknown(tmp_path: 
     def silent_about_last(wire: Wire, frame: bytes) -> bytes | None:
         return None if orcs(frame) == [LINES[2]] and b"|CA|" not in frame else accept(wire, frame)
 
-    keys = {"one_line_per_message": True, "duplicates": "none", "answer_timeout": 0.5}
-    async with listening_peer(silent_about_last) as peer, running(tmp_path, **keys, **links(peer)) as adapter:
+    async with handing_over(tmp_path, silent_about_last, **ONE_LINE, duplicates="none", answer_timeout=0.5) as (peer, adapter):
         await unanswered(adapter)
         await adapter.cancel(ORDER.key, (ORDER.lines[0].key,), "withdrawn")
         assert await adapter.was_received(ORDER.key) is None
         await peer.connections[0].send(build_ack(peer.ids()[2], "AA", LINES[2]) + framed(build_oru(make_report(6, ORDER), "M1")))
         await until(lambda: b"MSA|AA|M1" in peer.frames[-1])
         assert await adapter.was_received(ORDER.key) is True
-
-
-async def test_cancel_rejected_for_one_line_reaches_the_others(tmp_path: Path) -> None:
-    def reject_first(wire: Wire, frame: bytes) -> bytes | None:
-        is_cancel = b"\rORC|CA|" in frame and orcs(frame) == LINES[:1]
-        return build_ack(control_id(frame), "AE", error="204") if is_cancel else accept(wire, frame)
-
-    async with listening_peer(reject_first) as peer, running(tmp_path, one_line_per_message=True, **links(peer)) as adapter:
-        await adapter.submit(ORDER)
-        del peer.frames[:]
-        with pytest.raises(LisRejected):
-            await adapter.cancel(ORDER.key, tuple(line.key for line in ORDER.lines), "withdrawn")
-        assert [orcs(frame) for frame in peer.frames] == [[line] for line in LINES]
 
 
 @pytest.mark.parametrize(("named", "unnamed"), [(LINES[:1], LINES[1:]), (["X"], LINES), ([], []), (["X", "Y", "Z"], [])])
@@ -209,23 +213,22 @@ async def settled(adapter: Hl7v2Adapter, inbox: MemoryInbox) -> None:
 
 
 @pytest.mark.parametrize("duplicates", ["msh10", "placer", "none"])
-async def test_late_answer_on_the_same_connection_settles(tmp_path: Path, duplicates: str) -> None:
+@pytest.mark.parametrize("by_results", [False, True])
+async def test_late_answer_settles_on_either_link(tmp_path: Path, duplicates: str, by_results: bool) -> None:
+    """An answer to another message does not count."""
     inbox, keys = MemoryInbox(), {"duplicates": duplicates, "answer_timeout": 0.05}
-    async with listening_peer() as peer, running(tmp_path, inbox, **keys, **links(peer)) as adapter:
+    async with handing_over(tmp_path, lambda *_: build_ack("ANOTHER", "AA", *LINES), inbox, **keys) as (peer, adapter):
         await unanswered(adapter)
-        [wire] = peer.connections
-        await wire.send(build_ack(peer.ids()[0], "AA", *LINES))
-        await settled(adapter, inbox)
-        assert len(peer.connections) == 1
-
-
-async def test_late_answer_on_the_link_of_results_settles(tmp_path: Path) -> None:
-    inbox = MemoryInbox()
-    async with listening_peer() as peer, running(tmp_path, inbox, answer_timeout=0.05, **links(peer)) as adapter:
-        await unanswered(adapter)
-        async with dialled(adapter.ports[1]) as wire:
-            await wire.send(build_ack(peer.ids()[0], "AA", *LINES))
+        late = build_ack(peer.ids()[0], "AA", *LINES)
+        if by_results:
+            async with dialled(adapter.ports[1]) as wire:
+                await wire.send(late)
+                await settled(adapter, inbox)
+        else:
+            [wire] = peer.connections
+            await wire.send(late)
             await settled(adapter, inbox)
+            assert len(peer.connections) == 1
 
 
 @pytest.mark.parametrize("duplicates", ["msh10", "none"])
@@ -250,19 +253,14 @@ async def test_late_answer_after_a_restart_settles(tmp_path: Path, duplicates: s
 @pytest.mark.parametrize(
     ("mode", "code", "error", "received"),
     [
-        ("commit", "CA", "", True),
-        ("enhanced", "CA", "", None),
-        ("enhanced", "CE", "", False),
-        ("original", "AE", "205", True),
-        ("original", "AE", "207", False),
-        ("original", "ZZ", "", None),
+        *(("commit", "CA", "", True), ("enhanced", "CA", "", None), ("enhanced", "CE", "", False)),
+        *(("original", "AE", "205", True), ("original", "AE", "207", False), ("original", "ZZ", "", None)),
     ],
 )
 async def test_late_answer_means_what_a_timely_one_means(
     tmp_path: Path, mode: str, code: str, error: str, received: bool | None
 ) -> None:
-    keys = {"acknowledgement": mode, "answer_timeout": 0.05}
-    async with listening_peer() as peer, running(tmp_path, **keys, **links(peer)) as adapter:
+    async with handing_over(tmp_path, acknowledgement=mode, answer_timeout=0.05) as (peer, adapter):
         await unanswered(adapter)
         result = framed(build_oru(make_report(6, ORDER), "M1"))
         await peer.connections[0].send(build_ack(peer.ids()[0], code, error=error) + build_ack("ANOTHER", "AA", *LINES) + result)
@@ -272,7 +270,7 @@ async def test_late_answer_means_what_a_timely_one_means(
 
 async def test_late_answer_rejecting_a_line_reaches_the_inbox(tmp_path: Path) -> None:
     inbox = MemoryInbox()
-    async with listening_peer() as peer, running(tmp_path, inbox, answer_timeout=0.05, **links(peer)) as adapter:
+    async with handing_over(tmp_path, inbox=inbox, answer_timeout=0.05) as (peer, adapter):
         await unanswered(adapter)
         late = build_ack(peer.ids()[0]).replace(b"\x1c", f"ORC|UA|{LINES[0]}||||||||||||||^not offered\r\x1c".encode())
         await peer.connections[0].send(late)
@@ -284,7 +282,7 @@ async def test_late_answer_rejecting_a_line_reaches_the_inbox(tmp_path: Path) ->
 
 async def test_connection_that_answers_nothing_twice_is_renewed(tmp_path: Path) -> None:
     """One late answer is waited for; a program that hangs behind an open connection is left."""
-    async with listening_peer() as peer, running(tmp_path, answer_timeout=0.05, **links(peer)) as adapter:
+    async with handing_over(tmp_path, answer_timeout=0.05) as (peer, adapter):
         for count in (1, 1, 2):
             await until(lambda count=count: len(peer.connections) == count)
             with pytest.raises((LisOutcomeUnknown, LisUnavailable)):

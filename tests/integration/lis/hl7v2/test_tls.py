@@ -17,7 +17,7 @@ from lab_agent.lis.hl7v2 import Hl7v2Adapter
 from lab_agent.lis.testing import MemoryInbox, make_order, make_report
 from tests.fakes.hl7_lis import Hl7Lis, build_oru
 from tests.harness.clock import DEADLINE
-from tests.harness.hl7_wire import CR, FS, framed, make_adapter
+from tests.harness.hl7_wire import CR, FS, framed, running
 from tests.harness.paths import ROOT
 
 SECTION = (ROOT / "docs" / "adapters-hl7v2.md").read_text(encoding="utf-8").partition("### TLS both ways")[2]
@@ -57,12 +57,10 @@ def context_of_lis(trusted: Path, own: Path | None, purpose: ssl.Purpose) -> ssl
 async def submit(home: Path, folder: Path, lis: Hl7Lis, context: ssl.SSLContext, connect_timeout: float = 0.5) -> None:
     lis.server = await asyncio.start_server(lis.on_connection, "127.0.0.1", 0, ssl=context)
     keys = links(home, lis.server.sockets[0].getsockname()[1])
-    adapter = make_adapter(folder, connect_timeout=connect_timeout, **keys)
-    await adapter.start(MemoryInbox())
     try:
-        await adapter.submit(make_order(6))
+        async with running(folder, connect_timeout=connect_timeout, **keys) as adapter:
+            await adapter.submit(make_order(6))
     finally:
-        await adapter.stop()
         await lis.close()
 
 
@@ -83,26 +81,17 @@ async def test_worked_example_submits_and_receives(home: Path, tmp_path: Path) -
     await submit(home, tmp_path, lis, context_of_lis(home, home, ssl.Purpose.CLIENT_AUTH), connect_timeout=DEADLINE)
     assert lis.accepted_ids == [make_order(6).key]
     inbox = MemoryInbox()
-    adapter = make_adapter(tmp_path, **links(home, 1))
-    await adapter.start(inbox)
-    try:
+    async with running(tmp_path, inbox, **links(home, 1)) as adapter:
         assert b"MSA|AA|M1" in await send_result(adapter, context_of_lis(home, home, ssl.Purpose.SERVER_AUTH))
-    finally:
-        await adapter.stop()
     assert len(inbox.messages) == 1
 
 
-async def test_lis_with_foreign_certificate_gets_no_order(home: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("trusted", "own"), [("", "foreign"), ("foreign", "")])
+async def test_order_goes_only_where_both_trust(home: Path, tmp_path: Path, trusted: str, own: str) -> None:
+    """A LIS with a foreign certificate gets none; and one that does not trust ours takes none."""
     lis = Hl7Lis()
-    with pytest.raises(LisUnavailable):
-        await submit(home, tmp_path, lis, context_of_lis(home, home / "foreign", ssl.Purpose.CLIENT_AUTH))
-    assert lis.raw == []
-
-
-async def test_lis_verifies_the_agent(home: Path, tmp_path: Path) -> None:
-    lis = Hl7Lis()
-    with pytest.raises((LisUnavailable, LisOutcomeUnknown)):  # TLS 1.3: the client learns it after its first bytes
-        await submit(home, tmp_path, lis, context_of_lis(home / "foreign", home, ssl.Purpose.CLIENT_AUTH))
+    with pytest.raises((LisUnavailable, LisOutcomeUnknown) if trusted else LisUnavailable):  # TLS 1.3: we learn it late
+        await submit(home, tmp_path, lis, context_of_lis(home / trusted, home / own, ssl.Purpose.CLIENT_AUTH))
     assert lis.raw == []
 
 
@@ -110,12 +99,8 @@ async def test_lis_verifies_the_agent(home: Path, tmp_path: Path) -> None:
 async def test_result_without_trust_is_not_taken(home: Path, tmp_path: Path, trusted: str, own: str | None) -> None:
     """Without a certificate, with one of another authority, or where the LIS does not trust ours."""
     inbox = MemoryInbox()
-    adapter = make_adapter(tmp_path, **links(home, 1))
-    await adapter.start(inbox)
     context = context_of_lis(home / trusted, None if own is None else home / own, ssl.Purpose.SERVER_AUTH)
-    try:
+    async with running(tmp_path, inbox, **links(home, 1)) as adapter:
         with pytest.raises((ssl.SSLError, ConnectionError, asyncio.IncompleteReadError)):
             await send_result(adapter, context)
-    finally:
-        await adapter.stop()
     assert not inbox.messages

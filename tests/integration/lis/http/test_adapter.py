@@ -5,8 +5,9 @@ import hashlib
 import json
 import re
 import time
+from base64 import b64encode
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from lab_agent.lis.http import HttpAdapter, HttpSettings
 from lab_agent.lis.testing import MemoryInbox, make_correction, make_order, make_report
 from lab_agent.serialization import dump_message
 from tests.fakes.http_lis import AGENT_SECRET, LIS_SECRET, HttpLis, signed_headers
+from tests.harness.documents import PDF
 from tests.harness.programs import free_port
 
 REPORT = make_report(1, make_order(1))
@@ -122,6 +124,23 @@ async def test_unreadable_message_rejected_with_reason_bytes_kept(harness: Adapt
     ((name, reason),) = harness.inbox.rejections.items()  # somebody here is told, too
     assert name == f"m1:{hashlib.sha256(body).hexdigest()[:16]}"
     assert reason in kept.with_suffix(".reason.txt").read_text()
+
+
+async def test_rejected_body_is_read_again_under_its_id(harness: AdapterHarness) -> None:
+    """And a document in Base64 is no text."""
+    tree = {**json.loads(BODY), "issued": "2024-05-17T08:30:00", "colour": "red"}
+    body, value = json.dumps(tree).encode(), b64encode(PDF).decode()
+    text = dump_message(replace(REPORT, observations=(replace(REPORT.observations[0], value_quantity=None, value_string=value),)))
+    for name, sent, expected in (("m1", body, 422), ("m2", BODY, 200), ("m3", text, 422)):
+        assert (await harness.post(sent, signed_headers(LIS_SECRET, name, sent)))[0] == expected
+    (name, raw), (_, document) = harness.inbox.raw.items()
+    assert (raw, document) == (body, text)
+    refused = await harness.adapter.parse_message(body, name)
+    assert refused.parts[0].message_id == name
+    assert [line.place for line in refused.trace if line.skipped] == ["colour"]
+    assert [(one.table, one.key, one.value) for one in refused.suggestions] == [("lis.http", "time_zone", None)]
+    (good,) = (await harness.adapter.parse_message(BODY, "m2")).parts
+    assert {good.message_id: good.content} == harness.inbox.messages
 
 
 async def test_nothing_is_answered_while_the_store_is_away(harness: AdapterHarness, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,10 +24,13 @@ class HttpBench:
     guarded: bool = False
     lis: HttpLis = field(default_factory=lambda: HttpLis(free_port()))
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        own = {"url": self.lis.url, "secret": AGENT_SECRET, "incoming_secret": LIS_SECRET, "port": self.lis.agent_port}
+        return own | ({"status_path": "orders/{key}", "check_path": "health"} if self.asked else {})
+
     def adapter(self) -> Lis:
-        settings = {"url": self.lis.url, "secret": AGENT_SECRET, "incoming_secret": LIS_SECRET, "port": self.lis.agent_port}
-        more = {"status_path": "orders/{key}", "check_path": "health"} if self.asked else {}
-        adapter = HttpAdapter(HttpSettings.model_validate({**settings, **more}), "http")
+        adapter = HttpAdapter(HttpSettings.model_validate(self.settings), "http")
         return GuardedAdapter(adapter, "http", timeout=30) if self.guarded else adapter
 
     async def orders(self) -> Sequence[str]:

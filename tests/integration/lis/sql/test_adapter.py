@@ -1,5 +1,6 @@
 """Rows both ways: an order is there whole or not at all, a bad result keeps its reason, another agent's claim holds."""
 
+from base64 import b64encode
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from datetime import date
@@ -19,6 +20,7 @@ from lab_agent.lis.sql.staging_tables import DIALECTS, StagingTables, create_sta
 from lab_agent.lis.testing import MemoryInbox, make_order, make_report
 from lab_agent.serialization import dump_message, load_order
 from tests.harness.databases import create_staging_tables
+from tests.harness.documents import PDF
 
 REPORT = make_report(1, make_order(1))
 
@@ -308,3 +310,27 @@ async def test_patient_columns_say_whose_it_is(harness: AdapterHarness, kind: st
     expected = (Identifier(system="urn:p", value="12"),)
     named = ReportedPatient(family="Sample", given=("Anna Maria",), birth_date=date(1980, 2, 29), gender="female")
     assert content.patient == replace(named, identifiers=expected)
+
+
+async def test_rejected_row_is_read_again_under_its_id(harness: AdapterHarness) -> None:
+    """And a document in Base64 is no text."""
+    own, moment = {"url": str(harness.engine.url)}, "2024-05-17T08:30:00"
+    head = {"report_id": "B1", "order_key": "R1", "status": "final", "effective_at": moment, "issued_at": moment}
+    number, other = harness.put(**head), harness.put(**head | {"effective_at": f"{moment}Z", "issued_at": f"{moment}Z"})
+    harness.put_parts(harness.tables.values, number, {"code": "718-7", "value": "<13.40", "unit": "g/dL"})
+    harness.put_parts(harness.tables.values, other, {"code": "718-7", "value": b64encode(PDF).decode()})
+    adapter = SqlAdapter(SqlSettings.model_validate(own), "tables")
+    await adapter.start(harness.inbox)
+    assert await adapter.collect() == 0
+    assert "is a document in Base64" in (harness.fault(other) or "")
+    name, raw = next(iter(harness.inbox.raw.items()))
+    refused = await adapter.parse_message(raw, name)
+    assert refused.parts[0].content is None
+    assert [(one.table, one.key, one.value) for one in refused.suggestions] == [("lis.tables", "time_zone", None)]
+    await adapter.stop()
+    harness.run(f"update lab_results set fault = null where id = {number}")
+    parsed = await harness.adapter.parse_message(raw, name)
+    assert await harness.adapter.collect() == 1
+    assert {part.message_id: part.content for part in parsed.parts} == harness.inbox.messages
+    places = {line.place: line.meaning for line in parsed.trace}
+    assert places["observations[0]"] == "http://loinc.org|718-7 = quantity <13.40 g/dL"

@@ -43,9 +43,12 @@ class SqlBench:
             engine.dispose()
         self.engine, self.tables = create_staging_tables(self.url, self.schema)
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        return {"url": self.url, "table_schema": self.schema}
+
     def adapter(self) -> Lis:
-        settings = SqlSettings.model_validate({"url": self.url, "table_schema": self.schema})
-        adapter = SqlAdapter(settings, "sql")
+        adapter = SqlAdapter(SqlSettings.model_validate(self.settings), "sql")
         return GuardedAdapter(adapter, "sql", timeout=30) if self.guarded else adapter
 
     def ask(self, query: Any) -> list[Any]:
