@@ -30,6 +30,9 @@ from lab_agent.lis.contract import dump_message, dump_order, load_message
 from lab_agent.lis.testing import AdapterContract, bench_runs, make_order, make_report
 from lab_agent.ports.lis import RawMessageParser
 
+Members = dict[str, Any]
+"""What of a class is replaced."""
+
 
 def returning(answer: object) -> Any:
     async def call(*_: Any) -> object:
@@ -38,165 +41,116 @@ def returning(answer: object) -> Any:
     return call
 
 
-class Mutants:
-    """Each method gives the members that differ from those of the good adapter, whose class is `good`."""
+def failing(method: Any, told: type[Failure], instead: Failure) -> Any:
+    async def call(adapter: Any, *args: Any) -> Any:
+        try:
+            return await method(adapter, *args)
+        except told:
+            raise instead from None
 
-    def __init__(self, good: Any) -> None:
-        self.good = good
+    return call
 
-    def order_twice_in_the_lis(self) -> dict[str, Any]:
-        async def submit(adapter: Any, order: Any) -> Any:
-            await adapter._send("PUT", f"orders/{order.key}-{secrets.token_hex(2)}", dump_order(order))
-            return await self.good.submit(adapter, order)
 
-        return {"submit": submit}
+def taking(name: Any = lambda number, _: f"result-{number}", read: Any = load_message) -> Members:
+    async def take(adapter: Any, number: str) -> int:
+        raw = (await adapter._ask("GET", f"results/{number}")).content
+        new = await adapter._inbox.accept(name(number, raw), read(raw))
+        await adapter._ask("PUT", f"results/{number}/taken")
+        return int(new)
 
-    def order_visible_when_prepared(self) -> dict[str, Any]:
-        return {"prepare": self.good.submit}
+    return {"_take": take}
 
-    def order_said_to_be_missing(self) -> dict[str, Any]:
-        return {"was_received": returning(False)}
 
-    def order_said_to_be_there(self) -> dict[str, Any]:
-        return {"was_received": returning(True)}
+def taking_bad(then: str = "refused", *, tell: bool = True, raw: bool = True, name: Any = str) -> Members:
+    async def take(adapter: Any, number: str) -> int:
+        body = (await adapter._ask("GET", f"results/{number}")).content
+        try:
+            new = await adapter._inbox.accept(f"result-{number}", load_message(body))
+        except DataInvalidError as error:
+            if tell:
+                await adapter._inbox.reject(name(number), str(error.problems[0]), raw=body if raw else None)
+            if then:
+                await adapter._ask("PUT", f"results/{number}/{then}")
+            return 0
+        await adapter._ask("PUT", f"results/{number}/taken")
+        return int(new)
 
-    def order_denied_when_nobody_answers(self) -> dict[str, Any]:
-        async def was_received(adapter: Any, key: str) -> bool:
-            with suppress(Failure):
-                return await self.good.was_received(adapter, key)
-            return False
+    return {"_take": take}
 
-        return {"was_received": was_received}
 
-    def acknowledged_before_stored(self) -> dict[str, Any]:
-        async def take(adapter: Any, number: str) -> int:
-            raw = (await adapter._ask("GET", f"results/{number}")).content
-            await adapter._ask("PUT", f"results/{number}/taken")
-            return int(await adapter._inbox.accept(f"result-{number}", load_message(raw)))
+def make_mutants(good: Any) -> dict[str, Members]:
+    """For each mutant the members that differ from those of the good adapter, whose class is `good`."""
 
-        return {"_take": take}
+    async def submit_twice(adapter: Any, order: Any) -> Any:
+        await adapter._send("PUT", f"orders/{order.key}-{secrets.token_hex(2)}", dump_order(order))
+        return await good.submit(adapter, order)
 
-    def named_by_content(self) -> dict[str, Any]:
-        return self.take(name=lambda _, raw: hashlib.sha256(raw).hexdigest())
+    async def deny(adapter: Any, key: str) -> bool:
+        with suppress(Failure):
+            return bool(await good.was_received(adapter, key))
+        return False
 
-    def named_at_random(self) -> dict[str, Any]:
-        return self.take(name=lambda *_: secrets.token_hex(8))
+    async def acknowledge_first(adapter: Any, number: str) -> int:
+        raw = (await adapter._ask("GET", f"results/{number}")).content
+        await adapter._ask("PUT", f"results/{number}/taken")
+        return int(await adapter._inbox.accept(f"result-{number}", load_message(raw)))
 
-    def digits_as_floats(self) -> dict[str, Any]:
-        return self.take(read=lambda raw: load_message(json.dumps(json.loads(raw)).encode()))
+    async def lose_withdrawal(adapter: Any, *args: Any) -> None:
+        with suppress(Failure):
+            await good.cancel(adapter, *args)
 
-    def bad_result_stops_the_others(self) -> dict[str, Any]:
-        return self.take()  # what cannot be read raises, and collect ends
+    async def start_once(adapter: Any, inbox: Any) -> None:
+        try:
+            await adapter._ask("GET", "health")
+        except LisUnavailable:
+            raise RuntimeError("away") from None
+        await good.start(adapter, inbox)
 
-    def take(self, name: Any = lambda number, _: f"result-{number}", read: Any = load_message) -> dict[str, Any]:
-        async def take(adapter: Any, number: str) -> int:
-            raw = (await adapter._ask("GET", f"results/{number}")).content
-            new = await adapter._inbox.accept(name(number, raw), read(raw))
-            await adapter._ask("PUT", f"results/{number}/taken")
-            return int(new)
+    async def block(adapter: Any) -> int:
+        time.sleep(1)  # noqa: ASYNC251 — the fault
+        return int(await good.collect(adapter))
 
-        return {"_take": take}
-
-    def bad_result_deleted(self) -> dict[str, Any]:
-        return self.take_bad(lambda adapter, number: adapter._ask("PUT", f"results/{number}/taken"))
-
-    def bad_result_not_told(self) -> dict[str, Any]:
-        return self.take_bad(lambda adapter, number: adapter._ask("PUT", f"results/{number}/refused"), tell=False)
-
-    def bad_result_told_for_ever(self) -> dict[str, Any]:
-        return self.take_bad(lambda *_: asyncio.sleep(0), name=lambda number: f"{number}-{secrets.token_hex(4)}")
-
-    def raw_message_left_out(self) -> dict[str, Any]:
-        return self.take_bad(lambda adapter, number: adapter._ask("PUT", f"results/{number}/refused"), raw=False)
-
-    def take_bad(self, then: Any, *, tell: bool = True, raw: bool = True, name: Any = lambda number: number) -> dict[str, Any]:
-        async def take(adapter: Any, number: str) -> int:
-            body = (await adapter._ask("GET", f"results/{number}")).content
+    async def send_blocking(adapter: Any, method: str, path: str, content: Any = None, **options: Any) -> Any:
+        async def once() -> Any:
+            other = type(adapter)(adapter._settings, "other")
             try:
-                new = await adapter._inbox.accept(f"result-{number}", load_message(body))
-            except DataInvalidError as error:
-                if tell:
-                    await adapter._inbox.reject(name(number), str(error.problems[0]), raw=body if raw else None)
-                await then(adapter, number)
-                return 0
-            await adapter._ask("PUT", f"results/{number}/taken")
-            return int(new)
+                return await good._send(other, method, path, content, **options)
+            finally:
+                await other.stop()
 
-        return {"_take": take}
+        with ThreadPoolExecutor(1) as threads:
+            return threads.submit(lambda: asyncio.run(once())).result()  # waits in the event loop: the fault
 
-    def first_line_cancelled_alone(self) -> dict[str, Any]:
-        return {"cancel": lambda adapter, order, lines, reason: self.good.cancel(adapter, order, lines[:1], reason)}
-
-    def withdrawal_lost(self) -> dict[str, Any]:
-        async def cancel(adapter: Any, *args: Any) -> None:
-            with suppress(Failure):
-                await self.good.cancel(adapter, *args)
-
-        return {"cancel": cancel}
-
-    def withdrawal_rejected(self) -> dict[str, Any]:
-        return {"cancel": self.failing(self.good.cancel, LisUnavailable, LisRejected("away"))}
-
-    def unreachable_told_as_unknown(self) -> dict[str, Any]:
-        return {"submit": self.failing(self.good.submit, LisUnavailable, LisOutcomeUnknown("away"))}
-
-    def unknown_told_as_unreachable(self) -> dict[str, Any]:
-        return {"submit": self.failing(self.good.submit, LisOutcomeUnknown, LisUnavailable("no answer"))}
-
-    def refusal_told_as_unreachable(self) -> dict[str, Any]:
-        return {"submit": self.failing(self.good.submit, LisRejected, LisUnavailable("422"))}
-
-    def busy_told_as_rejection(self) -> dict[str, Any]:
-        return {"submit": self.failing(self.good.submit, LisUnavailable, LisRejected("429"))}
-
-    def wait_not_handed_on(self) -> dict[str, Any]:
-        return {"submit": self.failing(self.good.submit, LisUnavailable, LisUnavailable("429"))}
-
-    def failing(self, method: Any, told: type[Failure], instead: Failure) -> Any:
-        async def call(adapter: Any, *args: Any) -> Any:
-            try:
-                return await method(adapter, *args)
-            except told:
-                raise instead from None
-
-        return call
-
-    def check_that_says_nothing(self) -> dict[str, Any]:
-        return {"check": returning(None)}
-
-    def start_that_never_ends_an_outage(self) -> dict[str, Any]:
-        async def start(adapter: Any, inbox: Any) -> None:
-            try:
-                await adapter._ask("GET", "health")
-            except LisUnavailable:
-                raise RuntimeError("away") from None
-            await self.good.start(adapter, inbox)
-
-        return {"start": start}
-
-    def loop_blocked_for_a_second(self) -> dict[str, Any]:
-        async def collect(adapter: Any) -> int:
-            time.sleep(1)  # noqa: ASYNC251 — the fault
-            return int(await self.good.collect(adapter))
-
-        return {"collect": collect}
-
-    def loop_blocked_while_the_lis_is_slow(self) -> dict[str, Any]:
-        async def send(adapter: Any, method: str, path: str, content: Any = None, **options: Any) -> Any:
-            def call() -> Any:
-                async def once() -> Any:
-                    other = type(adapter)(adapter._settings, "other")
-                    try:
-                        return await self.good._send(other, method, path, content, **options)
-                    finally:
-                        await other.stop()
-
-                return asyncio.run(once())
-
-            with ThreadPoolExecutor(1) as threads:
-                return threads.submit(call).result()  # waits in the event loop: the fault
-
-        return {"_send": send}
+    return {
+        "order_twice_in_the_lis": {"submit": submit_twice},
+        "order_visible_when_prepared": {"prepare": good.submit},
+        "order_said_to_be_missing": {"was_received": returning(False)},
+        "order_said_to_be_there": {"was_received": returning(True)},
+        "order_denied_when_nobody_answers": {"was_received": deny},
+        "acknowledged_before_stored": {"_take": acknowledge_first},
+        "named_by_content": taking(name=lambda _, raw: hashlib.sha256(raw).hexdigest()),
+        "named_at_random": taking(name=lambda *_: secrets.token_hex(8)),
+        "digits_as_floats": taking(read=lambda raw: load_message(json.dumps(json.loads(raw)).encode())),
+        "bad_result_stops_the_others": taking(),  # what cannot be read raises, and collect ends
+        "bad_result_deleted": taking_bad("taken"),
+        "bad_result_not_told": taking_bad(tell=False),
+        "bad_result_told_for_ever": taking_bad("", name=lambda number: f"{number}-{secrets.token_hex(4)}"),
+        "raw_message_left_out": taking_bad(raw=False),
+        "first_line_cancelled_alone": {
+            "cancel": lambda adapter, order, lines, reason: good.cancel(adapter, order, lines[:1], reason)
+        },
+        "withdrawal_lost": {"cancel": lose_withdrawal},
+        "withdrawal_rejected": {"cancel": failing(good.cancel, LisUnavailable, LisRejected("away"))},
+        "unreachable_told_as_unknown": {"submit": failing(good.submit, LisUnavailable, LisOutcomeUnknown("away"))},
+        "unknown_told_as_unreachable": {"submit": failing(good.submit, LisOutcomeUnknown, LisUnavailable("no answer"))},
+        "refusal_told_as_unreachable": {"submit": failing(good.submit, LisRejected, LisUnavailable("422"))},
+        "busy_told_as_rejection": {"submit": failing(good.submit, LisUnavailable, LisRejected("429"))},
+        "wait_not_handed_on": {"submit": failing(good.submit, LisUnavailable, LisUnavailable("429"))},
+        "check_that_says_nothing": {"check": returning(None)},
+        "start_that_never_ends_an_outage": {"start": start_once},
+        "loop_blocked_for_a_second": {"collect": block},
+        "loop_blocked_while_the_lis_is_slow": {"_send": send_blocking},
+    }
 
 
 CAUGHT_BY = {
@@ -267,7 +221,7 @@ def make_suite(project: Any, members: dict[str, Any]) -> AdapterContract:
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", CAUGHT_BY)
 def test_contract_suite_catches(fault: str, project: Any, tmp_path: Path) -> None:
-    suite = make_suite(project, getattr(Mutants(project[0].MutantLisAdapter), fault)())
+    suite = make_suite(project, make_mutants(project[0].MutantLisAdapter)[fault])
     with pytest.raises((AssertionError, TimeoutError, RuntimeError, Failure)) as caught:
         getattr(suite, CAUGHT_BY[fault])(tmp_path)
     assert caught.value.__notes__[0].startswith("The contract: ")

@@ -25,10 +25,9 @@ class NoSettings(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-NORMAL: dict[str, Any] = {
-    **{"stop": None, "check": None, "prepare": None, "cancel": None},
-    **{"submit": SubmitResult(), "was_received": False, "collect": 0},
-}
+NORMAL: dict[str, Any] = {"submit": SubmitResult(), "was_received": False, "collect": 0} | dict.fromkeys(
+    ("stop", "check", "prepare", "cancel")
+)
 
 
 class Odd:

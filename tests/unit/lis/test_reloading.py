@@ -56,11 +56,15 @@ def reloader(adapter: Any, file: Path) -> AdapterReloader:
     return AdapterReloader("lis", GuardedAdapter(adapter, "lis", timeout=5), table, FileSettings.model_validate(table))
 
 
+def write(file: Path, text: str) -> None:
+    file.write_text(text)
+
+
 async def test_changed_file_is_taken_over_once(file: Path) -> None:
     adapter = Reloadable()
     one = reloader(adapter, file)
     assert (await one.reload()).outcome is ReloadOutcome.UNCHANGED
-    file.write_text("second")
+    write(file, "second")
     assert (await one.reload()).outcome is ReloadOutcome.RELOADED
     assert (await one.reload()).outcome is ReloadOutcome.UNCHANGED
     assert adapter.texts == ["second"]
@@ -69,18 +73,18 @@ async def test_changed_file_is_taken_over_once(file: Path) -> None:
 @pytest.mark.parametrize(("text", "reason"), [("invalid", "file is invalid"), ("odd", "KeyError"), ("unavailable", "not now")])
 async def test_what_is_wrong_leaves_former_file_in_use(file: Path, text: str, reason: str) -> None:
     one = reloader(Reloadable(), file)
-    file.write_text(text)
+    write(file, text)
     result = await one.reload()
     assert result.outcome is ReloadOutcome.INVALID
     assert reason in str(result.reason)
     assert "secret" not in str(result.reason)
-    file.write_text("first")
+    write(file, "first")
     assert (await one.reload()).outcome is ReloadOutcome.UNCHANGED
 
 
 async def test_adapter_without_reload_needs_restart(file: Path) -> None:
     one = reloader(Plain(), file)
     assert (await one.reload()).outcome is ReloadOutcome.UNCHANGED
-    file.write_text("second")
+    write(file, "second")
     for _ in range(2):
         assert (await one.reload()).outcome is ReloadOutcome.NEEDS_RESTART

@@ -26,16 +26,9 @@ CAPTURES = {
         f"2026-03-02 10:00:0{number} [INFO] recv: {line}\n".encode("latin-1")
         for number, line in enumerate([*ONE.decode().strip().split("\r"), *_LINES])
     ),
-    "log with the message behind a word": b"10:00 received\n10:00 "
-    + ONE.replace(b"\r", b"\n")
-    + b"10:01 "
-    + TWO.replace(b"\r", b"\n"),
+    "log behind words": b"10:00 received\n10:00 " + ONE.replace(b"\r", b"\n") + b"10:01 " + TWO.replace(b"\r", b"\n"),
     "log in words": b"10:00:01 <- " + in_words(ONE) + b"\n10:00:02 <- " + in_words(TWO) + b"\n",
-    "log with an answer": b"10:00 "
-    + ONE.replace(b"\r", b"\n")
-    + b"10:00 ack sent, 5 ms\n"
-    + b"10:01 "
-    + TWO.replace(b"\r", b"\n"),
+    "log with an answer": b"10:00 " + ONE.replace(b"\r", b"\n") + b"10:00 ack sent\n10:01 " + TWO.replace(b"\r", b"\n"),
 }
 
 
@@ -51,33 +44,23 @@ def test_line_ends_of_a_capture_stay_as_they_are(end: bytes) -> None:
     assert split_messages(b"\x0b" + one + b"\x1c\r\n\x0b" + two + b"\x1c\r\n") == [one, two]
 
 
-def test_text_that_is_broken_by_lf_stays_whole() -> None:
+def test_what_belongs_together_stays_whole() -> None:
+    """A text broken by LF, a line that is no segment, the parts of a continued message."""
     broken = ONE.replace(b"||v", b"||JVBE\nRi0x")
     assert split_messages(broken + TWO) == [broken, TWO]
-
-
-def test_byte_order_mark_of_another_text_stays() -> None:
-    """It says how a file of the folder adapter is encoded."""
-    assert split_messages(b"\xef\xbb\xbfCode;Value\n") == [b"\xef\xbb\xbfCode;Value\n"]
-
-
-def test_line_that_is_no_segment_stays_in_a_plain_message() -> None:
     broken = ONE.replace(b"PID|1||7", b"PID|1||7\rsecond line of a name")
     assert split_messages(broken) == [broken]
-
-
-def test_parts_of_a_continued_message_stay_together() -> None:
-    first = ONE + b"DSC|P1|F\r"
     second = b"MSH|^~\\&|A|B|||20260302||ORU^R01|2|P|2.5|2|P1\rOBX|2|ST|D||w\r"
-    assert split_messages(first + second + TWO) == [first + second, TWO]
+    assert split_messages(ONE + b"DSC|P1|F\r" + second + TWO) == [ONE + b"DSC|P1|F\r" + second, TWO]
 
 
-@pytest.mark.parametrize("data", [b'{"report_id": "1"}', b"Code;Value\n718-7;13,4\n", b"\x00\xff MSH without a message"])
+OTHERS = [b'{"report_id": "1"}', b"Code;Value\n718-7;13,4\n", b"\x00\xff MSH without a message", b"\xef\xbb\xbfCode;Value\n"]
+
+
+@pytest.mark.parametrize("data", OTHERS)
 def test_anything_else_is_one_message(data: bytes) -> None:
+    """With its byte order mark, which says how a file is encoded; an empty file holds none."""
     assert split_messages(data) == [data]
-
-
-def test_empty_file_holds_no_message() -> None:
     assert split_messages(b" \r\n") == []
 
 

@@ -13,6 +13,7 @@ from lab_agent.errors import LisDiskFull, LisUnavailable
 from lab_agent.lis.folder import FolderAdapter, FolderSettings
 from lab_agent.lis.testing import MemoryInbox, make_order, submit_order
 from tests.harness.small_disk import fill, mounted_disk, remount_read_only, unmount
+from tests.integration.lis.folder.conftest import Place
 
 ORDER = make_order(1)
 
@@ -78,31 +79,27 @@ async def test_unmounted_share_gets_no_order(adapter: FolderAdapter, share: Path
     ("number", "kind"), [(errno.ENOSPC, LisDiskFull), (errno.EDQUOT, LisDiskFull), (errno.EIO, LisUnavailable)]
 )
 async def test_error_of_sync_judged_by_number(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, kind: type[LisUnavailable]
+    place: Place, monkeypatch: pytest.MonkeyPatch, number: int, kind: type[LisUnavailable]
 ) -> None:
     """Also where nobody may mount a disk: network shares say only at the sync that they are full."""
 
     def fail(_: int) -> None:
         raise OSError(number, os.strerror(number))
 
-    for name in ("orders", "results"):
-        (tmp_path / name).mkdir()
-    made = FolderAdapter(FolderSettings(orders=tmp_path / "orders", results=tmp_path / "results"), "main")
-    await made.start(MemoryInbox())
+    adapter = await place.adapter()
     monkeypatch.setattr(os, "fsync", fail)
     with pytest.raises(LisUnavailable) as caught:
-        await made.prepare(ORDER)
+        await adapter.prepare(ORDER)
     assert type(caught.value) is kind
-    await made.stop()
 
 
-async def test_check_that_was_cut_off_leaves_nothing_for_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folders = [tmp_path / name for name in ("orders", "results")]
-    for folder in folders:
-        folder.mkdir()
-    adapter = FolderAdapter(FolderSettings(orders=folders[0], results=folders[1]), "main")
-    await adapter.start(MemoryInbox())
-    before = {path for folder in folders for path in folder.rglob("*")}
+async def test_check_that_was_cut_off_leaves_nothing_for_long(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    adapter = await place.adapter()
+
+    def found() -> set[Path]:
+        return {path for folder in (place.orders, place.results) for path in folder.rglob("*")}
+
+    before = found()
 
     def stop_there(_path: Path, *, missing_ok: bool) -> None:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
@@ -112,7 +109,6 @@ async def test_check_that_was_cut_off_leaves_nothing_for_long(tmp_path: Path, mo
         for _ in range(3):
             with pytest.raises(LisUnavailable):
                 await adapter.check()
-    assert len({path for folder in folders for path in folder.rglob("*")} - before) == 1
+    assert len(found() - before) == 1
     await adapter.check()
-    assert {path for folder in folders for path in folder.rglob("*")} == before
-    await adapter.stop()
+    assert found() == before

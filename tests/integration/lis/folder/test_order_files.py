@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import time
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +11,14 @@ import pytest
 
 from lab_agent.domain.ids import LineKey, OrderKey
 from lab_agent.errors import LisRejected, LisUnavailable
-from lab_agent.lis.folder import FolderAdapter, FolderSettings
 from lab_agent.lis.folder.order_files import OrderFolder
-from lab_agent.lis.testing import MemoryInbox, make_order, submit_order
+from lab_agent.lis.testing import make_order, submit_order
 from lab_agent.serialization import load_order
+from tests.integration.lis.folder.conftest import Place
 
 ORDER = make_order(1)
 KEY = ORDER.key
+NAME = "order_{key}.txt"
 
 
 @pytest.fixture
@@ -28,31 +28,19 @@ def orders(tmp_path: Path) -> OrderFolder:
     return made
 
 
-@pytest.fixture
-async def adapter(tmp_path: Path) -> AsyncIterator[FolderAdapter]:
-    for name in ("orders", "results"):
-        (tmp_path / name).mkdir()
-    settings = FolderSettings(orders=tmp_path / "orders", results=tmp_path / "results", file_name="order_{key}.txt")
-    made = FolderAdapter(settings, "folder")
-    await made.start(MemoryInbox())
-    yield made
-    await made.stop()
-
-
-async def test_order_written_under_configured_name(adapter: FolderAdapter, tmp_path: Path) -> None:
-    await submit_order(adapter, ORDER)
-    path = tmp_path / "orders" / f"order_{KEY}.txt"
+async def test_order_written_under_configured_name(place: Place) -> None:
+    await submit_order(await place.adapter(file_name=NAME), ORDER)
+    path = place.orders / f"order_{KEY}.txt"
     assert load_order(path.read_bytes()) == ORDER
-    assert {one["channel"]: one["wanted"] for one in json.loads(path.read_bytes())["notifications"]} == {
-        "sms": True,
-        "email": False,
-    }
+    notifications = json.loads(path.read_bytes())["notifications"]
+    assert {one["channel"]: one["wanted"] for one in notifications} == {"sms": True, "email": False}
     assert path.stat().st_mode & 0o777 == 0o640
 
 
-async def test_cancel_file_collects_lines_not_yet_taken(adapter: FolderAdapter, tmp_path: Path) -> None:
+async def test_cancel_file_collects_lines_not_yet_taken(place: Place) -> None:
     """A cancel file lists every cancelled line as long as the LIS has not taken the file away."""
-    path = tmp_path / "orders" / f"order_{KEY}.cancel.txt"
+    adapter = await place.adapter(file_name=NAME)
+    path = place.orders / f"order_{KEY}.cancel.txt"
     await adapter.cancel(KEY, (LineKey("L1"),), "withdrawn")
     await adapter.cancel(KEY, (LineKey("L2"),), "too late")
     tree = json.loads(path.read_bytes())
@@ -171,8 +159,9 @@ def test_invalid_order_key_rejected(orders: OrderFolder, key: str) -> None:
             call()
 
 
-async def test_missing_folder_is_temporary_failure(adapter: FolderAdapter, tmp_path: Path) -> None:
-    shutil.rmtree(tmp_path / "orders")
+async def test_missing_folder_is_temporary_failure(place: Place) -> None:
+    adapter = await place.adapter()
+    shutil.rmtree(place.orders)
     for call in (adapter.prepare(ORDER), adapter.submit(ORDER), adapter.was_received(OrderKey(KEY))):
         with pytest.raises(LisUnavailable, match=r"a folder of \[lis.folder\] cannot be used"):
             await call
