@@ -37,7 +37,6 @@ class Hl7Lis:
     deduplicate_by: str = "msh10"
     silent: bool = False
     """It takes orders and does not answer."""
-    enhanced: bool = False
     answer_code: str = "AA"
     extra_segments: str = ""
     """Segments that its answers carry."""
@@ -46,7 +45,6 @@ class Hl7Lis:
     raw: list[bytes] = field(default_factory=list)
     cancelled_lines: set[str] = field(default_factory=set)
     unacknowledged: list[tuple[str, bytes]] = field(default_factory=list)
-    received_acks: list[str] = field(default_factory=list)
     known_keys: set[str] = field(default_factory=set)
     numbers: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))
     tasks: "set[asyncio.Task[None]]" = field(default_factory=set)
@@ -131,7 +129,6 @@ class Hl7Lis:
         control_id = str(header[10])
         if str(header[9]).startswith("ACK"):
             msa = message.segment("MSA")
-            self.received_acks.append(data.decode())
             if str(msa[1]) in {"AE", "AR", "CE", "CR"}:
                 self.refused_ids.add(str(msa[2]))
             if str(msa[1]) in {"AA", "CA"}:
@@ -173,7 +170,7 @@ class Hl7Lis:
 
     def queue_result(self, message: LabMessage, control_id: str = "") -> None:
         control_id = control_id or f"M{next(self.numbers)}"
-        self.unacknowledged.append((control_id, build_oru(message, control_id, enhanced=self.enhanced).encode()))
+        self.unacknowledged.append((control_id, build_oru(message, control_id).encode()))
         self.wake.set()
 
     def queue_bad_result(self) -> None:
@@ -209,9 +206,8 @@ def format_timestamp(time) -> str:
     return f"{time:%Y%m%d%H%M%S%z}"
 
 
-def build_oru(message: LabMessage, control_id: str, *, enhanced: bool = False) -> str:
-    asked = "|||AL|NE" if enhanced else ""
-    lines = [f"MSH|^~\\&|LIS|LAB|LAB-AGENT||20240518083000+0300||ORU^R01^ORU_R01|{control_id}|P|2.5.1{asked}", "PID|1||X"]
+def build_oru(message: LabMessage, control_id: str) -> str:
+    lines = [f"MSH|^~\\&|LIS|LAB|LAB-AGENT||20240518083000+0300||ORU^R01^ORU_R01|{control_id}|P|2.5.1", "PID|1||X"]
     if isinstance(message, LabRejection):
         entry = message.not_performed[0]
         lines += [f"OBR|1|{entry.line}||T", f"SPM|1|||{'|' * 17}RH^{escape(entry.reason)}^HL70490"]

@@ -148,23 +148,25 @@ async def test_hostile_text_stored_as_data(harness: AdapterHarness) -> None:
     assert load_order(harness.rows(harness.tables.orders)[0]["document"].encode()) == order
 
 
+MOMENT = "2024-05-17T08:30:00"
+SENT: dict[str, Any] = {"report_id": "B1", "order_key": "R1", "status": "final", "effective_at": MOMENT, "issued_at": MOMENT}
+DOCUMENT = dump_message(REPORT).decode()
+NUMBERS = {"kind": "accession_update", "order_key": "R1"}
+
+
 @pytest.mark.parametrize(
     ("bad", "word"),
     [
-        ({"document": "{"}, "JSON"),
-        ({"document": '{"kind": "report"}'}, "report_id"),
-        ({"kind": "fax"}, "kind"),
-        ({"report_id": "B1"}, "names no order"),
-        ({"report_id": "B1", "order_key": "R1", "status": "done", "effective_at": "2024-05-17T08:30:00Z"}, "status"),
+        *(({"document": "{"}, "JSON"), ({"document": '{"kind": "report"}'}, "report_id"), ({"kind": "fax"}, "kind")),
+        *(({"report_id": "B1"}, "names no order"), (SENT | {"status": "done"}, "status"), (NUMBERS, "gives no number")),
         ({"kind": "rejection", "order_key": "R1"}, "not_performed"),
-        ({"kind": "accession_update", "order_key": "R1"}, "gives no number"),
-        ({"kind": "accession_update", "order_key": "R\t1", "accession": "7"}, "control character"),
+        (NUMBERS | {"order_key": "R\t1", "accession": "7"}, "control character"),
         ({"document": '{"kind": "accession_update", "order": "R1", "order": "R2", "accession": "7"}'}, "order: duplicate key"),
     ],
 )
 async def test_invalid_row_keeps_reason_others_accepted(harness: AdapterHarness, bad: dict[str, Any], word: str) -> None:
-    number = harness.put(**bad)
-    good = harness.put(document=dump_message(REPORT).decode())
+    """Until it is mended, or for ever."""
+    number, good = harness.put(**bad), harness.put(document=DOCUMENT)
     assert await harness.adapter.collect() == 1
     assert word in (harness.fault(number) or "")
     assert harness.fault(good) is None
@@ -173,16 +175,9 @@ async def test_invalid_row_keeps_reason_others_accepted(harness: AdapterHarness,
     ((name, reason),) = harness.inbox.rejections.items()  # somebody here is told, too
     assert name.startswith(f"row-{number}:")
     assert reason == (harness.fault(number) or "").splitlines()[0]
-
-
-async def test_fixed_width_column_padding_ignored(harness: AdapterHarness) -> None:
-    moment = "2026-03-01T12:00:00+00:00"
-    number = harness.put(
-        kind="report", report_id="B1  ", order_key="RABC   ", status="partial", effective_at=moment, issued_at=moment
-    )
+    results, mended = harness.tables.results, {"document": dump_message(make_report(2, make_order(2))).decode(), "fault": None}
+    harness.run(update(results).where(results.c.id == number).values(mended))
     assert await harness.adapter.collect() == 1
-    assert harness.fault(number) is None
-    assert (harness.report.report_id, harness.report.order) == ("B1", "RABC")
 
 
 async def test_invalid_row_stays_while_store_unavailable(harness: AdapterHarness, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,49 +197,37 @@ async def test_invalid_row_stays_while_store_unavailable(harness: AdapterHarness
     assert [name.split(":")[0] for name in harness.inbox.rejections] == [f"row-{number}"]
 
 
-async def test_row_unreadable_by_driver_does_not_block_others(harness: AdapterHarness) -> None:
+async def test_unreadable_and_unready_rows_block_no_others(harness: AdapterHarness) -> None:
+    """One that the driver cannot read, and one that is not ready; the padding of columns of a fixed width is no text."""
     number = harness.put(document="{}")
     harness.run(f"update lab_results set created_at = 'yesterday' where id = {number}")
-    harness.put(document=dump_message(REPORT).decode())
+    harness.run(insert(harness.tables.results).values(document=DOCUMENT))
+    padded = harness.put(kind="report", **SENT | {"report_id": "B1  ", "order_key": "RABC   "})
     with pytest.raises(LisUnavailable, match="1 results could not be taken"):
         await harness.adapter.collect()
-    assert harness.inbox.contents == [REPORT]
-
-
-async def test_corrected_row_is_accepted(harness: AdapterHarness) -> None:
-    number = harness.put(document="{")
-    await harness.adapter.collect()
-    mended = {"document": dump_message(REPORT).decode(), "fault": None}
-    harness.run(update(harness.tables.results).where(harness.tables.results.c.id == number).values(mended))
-    assert await harness.adapter.collect() == 1
+    assert harness.fault(padded) is None
+    assert (harness.report.report_id, harness.report.order) == ("B1", "RABC")
 
 
 @pytest.mark.parametrize("written", ["2024", "2024-05", "2024-05-17"])
 async def test_partial_date_stays_as_precise_as_written(harness: AdapterHarness, written: str) -> None:
-    issued = "2024-05-17T08:30:00"
-    number = harness.put(report_id="B1", order_key="R1", status="final", effective_at=written, issued_at=issued)
+    number = harness.put(**SENT | {"effective_at": written})
     assert await harness.adapter.collect() == 1
     assert harness.fault(number) is None
     assert (harness.report.effective, harness.report.patient) == (PartialDate(written), None)
 
 
-async def test_row_not_ready_left_alone(harness: AdapterHarness) -> None:
-    harness.run(insert(harness.tables.results).values(document=dump_message(REPORT).decode()))
-    assert await harness.adapter.collect() == 0
-
-
 async def test_value_types_keep_exact_digits(harness: AdapterHarness) -> None:
-    head = {"report_id": "B1", "status": "final", "order_key": "R1", "effective_at": "2024-05-17T08:30:00"}
-    number = harness.put(**head, issued_at="2024-05-17T09:00:00.123+05:00")
-    rows: list[dict[str, Any]] = [
+    number = harness.put(**SENT | {"issued_at": "2024-05-17T09:00:00.123+05:00"})
+    harness.put_parts(
+        *(harness.tables.values, number),
         {"code": "1", "value": "1.20", "unit": "g/L", "low": "0.90", "range_text": "from 0.90"},
         {"code": "2", "value": "<5"},
         {"code": "3", "value": "negative", "flag": "N"},
         {"code": "4", "value_type": "text", "value": "5"},
         {"code": "5", "value_type": "code", "value": "POS", "code_system": "urn:ours"},
         {"code": "6", "value_type": "time", "value": "08:30:00"},
-    ]
-    harness.put_parts(harness.tables.values, number, *rows)
+    )
     assert await harness.adapter.collect() == 1
     assert harness.report.effective.isoformat() == "2024-05-17T08:30:00+03:00"
     one, two, three, four, five, six = harness.report.observations
@@ -259,7 +242,7 @@ async def test_value_types_keep_exact_digits(harness: AdapterHarness) -> None:
 
 
 async def test_later_numbers_become_accession_update(harness: AdapterHarness) -> None:
-    number = harness.put(kind="accession_update", order_key="R1", accession="A7")
+    number = harness.put(**NUMBERS, accession="A7")
     rows = ({"number": "A7-1", "line_key": "L1"}, {"number": "T9", "barcode": "0042"})
     harness.put_parts(harness.tables.accessions, number, *rows)
     assert await harness.adapter.collect() == 1
@@ -268,7 +251,7 @@ async def test_later_numbers_become_accession_update(harness: AdapterHarness) ->
 
 
 async def test_other_agents_claim_holds_until_expiry(harness: AdapterHarness) -> None:
-    number = harness.put(document=dump_message(REPORT).decode())
+    number = harness.put(document=DOCUMENT)
     for year, taken in ((2999, 0), (2020, 1)):
         at = f"{year}-01-01 00:00:00.000000"
         harness.run(f"update lab_results set claimed_by = 'another', claimed_at = '{at}' where id = {number}")
@@ -301,8 +284,7 @@ def test_ddl_compiles_in_every_dialect(dialect: str) -> None:
 async def test_patient_columns_say_whose_it_is(harness: AdapterHarness, kind: str) -> None:
     head = {"patient_birth_date": "1980-02-29", "patient_sex": "F", "patient_id": "12 ", "patient_id_system": "urn:p"}
     head |= {"patient_family": "Sample  ", "patient_given": "Anna Maria"}
-    times = {"effective_at": "2026-03-03T10:00:00", "issued_at": "2026-03-03T10:00:00", "report_id": "B1", "status": "final"}
-    number = harness.put(kind=kind, order_key="R1", **head, **(times if kind == "report" else {}))
+    number = harness.put(kind=kind, **head, **(SENT if kind == "report" else {"order_key": "R1"}))
     harness.put_parts(harness.tables.not_performed, number, {"item": "1", "reason": "clotted"})
     assert await harness.adapter.collect() == 1
     (content,) = harness.inbox.contents
@@ -314,12 +296,10 @@ async def test_patient_columns_say_whose_it_is(harness: AdapterHarness, kind: st
 
 async def test_rejected_row_is_read_again_under_its_id(harness: AdapterHarness) -> None:
     """And a document in Base64 is no text."""
-    own, moment = {"url": str(harness.engine.url)}, "2024-05-17T08:30:00"
-    head = {"report_id": "B1", "order_key": "R1", "status": "final", "effective_at": moment, "issued_at": moment}
-    number, other = harness.put(**head), harness.put(**head | {"effective_at": f"{moment}Z", "issued_at": f"{moment}Z"})
+    number, other = harness.put(**SENT), harness.put(**SENT | {"effective_at": f"{MOMENT}Z", "issued_at": f"{MOMENT}Z"})
     harness.put_parts(harness.tables.values, number, {"code": "718-7", "value": "<13.40", "unit": "g/dL"})
     harness.put_parts(harness.tables.values, other, {"code": "718-7", "value": b64encode(PDF).decode()})
-    adapter = SqlAdapter(SqlSettings.model_validate(own), "tables")
+    adapter = SqlAdapter(SqlSettings.model_validate({"url": str(harness.engine.url)}), "tables")
     await adapter.start(harness.inbox)
     assert await adapter.collect() == 0
     assert "is a document in Base64" in (harness.fault(other) or "")

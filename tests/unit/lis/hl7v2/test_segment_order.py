@@ -220,6 +220,15 @@ async def test_what_is_told_apart_is_never_joined(tmp_path: Path, segments: tupl
         found.append({report.report_id: [one.code.code for one in report.observations] for report in read.reports})
     assert found[0] == found[1]
     assert sorted(found[0].values()) == [["2345-7"], ["718-7"]]
+    if segments in APART[-4:]:  # and alone, in a message of its own
+        [report] = (await read_message(tmp_path, msh(), *segments[half:], mapping=mapping)).reports
+        assert report.report_id == [*found[0]][1]
+
+
+async def test_each_tube_of_a_curve_keeps_its_time(tmp_path: Path) -> None:
+    segments = (obr("F"), A, "SPM|1|T1", obr("F", collected=LATER), B, "SPM|2|T2")
+    reports = (await read_message(tmp_path, msh(), *segments)).reports
+    assert [(one.barcode, str(one.effective)[11:16]) for one in reports] == [("T1", "08:30"), ("T2", "09:30")]
 
 
 @pytest.mark.parametrize(
