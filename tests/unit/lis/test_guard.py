@@ -214,7 +214,7 @@ async def test_guard_allows_only_check_before_start() -> None:
 async def test_guard_reports_every_call_and_logs_failure_and_recovery_once() -> None:
     output: list[tuple[str, str]] = []
     odd = Odd(collect=ValueError("x"), submit=LisRejected("no"), check=forever, stop=ValueError("x"))
-    guarded = GuardedAdapter(odd, "odd", timeout=0.05, on_call=lambda call, outcome, _: output.append((call, outcome)))
+    guarded = GuardedAdapter(odd, "odd", timeout=0.3, on_call=lambda call, outcome, _: output.append((call, outcome)))
     await guarded.start(MemoryInbox())
     with capture_logs() as lines:
         for _ in range(3):

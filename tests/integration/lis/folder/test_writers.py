@@ -130,7 +130,7 @@ async def test_entry_that_is_not_read_is_told_once(
         await adapter.collect()
         assert list(place.inbox.rejections) == expected
         assert not any(name in reason for reason in place.inbox.rejections.values())  # a file name may name a patient
-        assert place.names("failed")[:1] == [f"{name}.reason.txt"] * len(expected)
+        assert (f"{name}.reason.txt" in place.names("failed")) is bool(finding)
         place.inbox.rejections.clear()
         await adapter.collect()
         assert not place.inbox.rejections
