@@ -297,19 +297,18 @@ async def test_failed_reports_documents_moved_along(place: Place) -> None:
 
 
 async def test_document_named_by_another_report_stays(place: Place) -> None:
-    """Also while another report cannot be read yet."""
-    adapter = await place.adapter(settle=60)
-    place.put("a.pdf", b"%PDF", age=200)
+    """Also while that one is still being written."""
+    adapter = await place.adapter(writer_pause=DEADLINE)
+    place.put("a.pdf", PDF, age=200)
     place.put("1.json", refused("a.pdf"), age=100)
-    half = place.put("2.json", b'{"report_id": "half', age=0)
+    place.put("2.json", dump_message(with_file("a.pdf"))[:40])
     await adapter.collect()
-    assert "a.pdf" in place.names()
-    half.unlink()
+    assert place.names() == ["2.json", "a.pdf"]
     place.put("1.json", refused("a.pdf"), age=100)
-    place.put("3.json", with_file("a.pdf"), age=90)
+    place.put("2.json", with_file("a.pdf"), age=90)
     assert await adapter.collect() == 1
     assert place.names() == []
-    assert place.names("done") == ["3.json", "a.pdf"]
+    assert place.names("done") == ["2.json", "a.pdf"]
     assert "a.pdf was not moved" in place.reasons()
 
 

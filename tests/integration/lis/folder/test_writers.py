@@ -96,7 +96,7 @@ async def test_marker_says_when_file_is_complete(place: Place, pattern: str, mar
     place.inbox.rejections.clear()
     await place.collect_for(PAUSE)
     assert (place.inbox.messages, place.inbox.rejections) == ({}, {})
-    place.put("a.csv", (HEAD + ROWS).rstrip())
+    place.put("a.csv", (HEAD + ROWS).rstrip(), age=1)
     (place.results / marker).touch()
     await place.collect_until(lambda: len(place.inbox.messages) == 3)
     assert place.names() == []

@@ -96,7 +96,7 @@ async def test_one_line_per_message_unanswered_line_is_sent_again_only_when_deci
     def silent_about_second(wire: Wire, frame: bytes) -> bytes | None:
         return None if orcs(frame) == [LINES[1]] else accept(wire, frame)
 
-    async with handing_over(tmp_path, silent_about_second, **ONE_LINE, duplicates="none", answer_timeout=0.1) as (peer, adapter):
+    async with handing_over(tmp_path, silent_about_second, **ONE_LINE, duplicates="none", answer_timeout=0.5) as (peer, adapter):
         with pytest.raises(LisOutcomeUnknown):
             await adapter.submit(ORDER)
         assert await adapter.was_received(ORDER.key) is False  # the third was not sent yet
