@@ -74,6 +74,7 @@ async def test_csv_value_is_that_of_the_table(tmp_path: Path, comma: bool, cases
     assert by_name(tried, {f"R{place}": value for place, (value, _) in enumerate(cases)}) == found
 
 
+@pytest.mark.slow
 async def test_row_value_is_that_of_the_table(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'lis.db'}"
     engine, tables = create_staging_tables(url)
@@ -102,7 +103,7 @@ def structured(text: str, meant: str | ValueFault) -> str | None:
     return f"{parts['sign']}^{parts['rest']}" if parts and (isinstance(meant, ValueFault) or meant.startswith("=")) else None
 
 
-@pytest.mark.parametrize("kind", ["NM", "ST", "SN"])
+@pytest.mark.parametrize("kind", ["NM", pytest.param("ST", marks=pytest.mark.slow), pytest.param("SN", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("comma", "cases"), [(False, POINT_CASES), (True, COMMA_CASES)])
 async def test_obx_value_is_that_of_the_table(tmp_path: Path, kind: str, comma: bool, cases: tuple[Case, ...]) -> None:
     """One message with an OBR for each: `tests/dialects/test_inputs.py` shows that it is read alike when it arrives."""
