@@ -54,9 +54,13 @@ def context_of_lis(trusted: Path, own: Path | None, purpose: ssl.Purpose) -> ssl
     return context
 
 
-async def submit(home: Path, folder: Path, lis: Hl7Lis, context: ssl.SSLContext, connect_timeout: float = 0.5) -> None:
+async def submit(
+    home: Path, folder: Path, lis: Hl7Lis, context: ssl.SSLContext, connect_timeout: float = 0.5, *, own: bool = True
+) -> None:
     lis.server = await asyncio.start_server(lis.on_connection, "127.0.0.1", 0, ssl=context)
     keys = links(home, lis.server.sockets[0].getsockname()[1])
+    if not own:
+        del keys["orders"]["tls"]["certificate"], keys["orders"]["tls"]["key"]
     try:
         async with running(folder, connect_timeout=connect_timeout, **keys) as adapter:
             await adapter.submit(make_order(6))
@@ -84,6 +88,13 @@ async def test_worked_example_submits_and_receives(home: Path, tmp_path: Path) -
     async with running(tmp_path, inbox, **links(home, 1)) as adapter:
         assert b"MSA|AA|M1" in await send_result(adapter, context_of_lis(home, home, ssl.Purpose.SERVER_AUTH))
     assert len(inbox.messages) == 1
+
+
+async def test_lis_that_asks_for_no_certificate_gets_the_order(home: Path, tmp_path: Path) -> None:
+    lis, context = Hl7Lis(), context_of_lis(home, home, ssl.Purpose.CLIENT_AUTH)
+    context.verify_mode = ssl.CERT_NONE
+    await submit(home, tmp_path, lis, context, DEADLINE, own=False)
+    assert lis.accepted_ids == [make_order(6).key]
 
 
 @pytest.mark.parametrize(("trusted", "own"), [("", "foreign"), ("foreign", "")])
