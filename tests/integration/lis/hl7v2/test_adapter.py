@@ -209,7 +209,7 @@ async def test_submit_nak_code_decides_failure(tmp_path: Path, code: str, error:
 async def test_submit_without_ack_unknown_retry_by_duplicate_detection(tmp_path: Path, duplicates: str) -> None:
     """A missing ack leaves the outcome unknown; a retry settles it by the way in which the LIS detects duplicates."""
     order = make_order(6)
-    async with with_lis(tmp_path, duplicates=duplicates, answer_timeout=0.5) as (lis, adapter):
+    async with with_lis(tmp_path, duplicates=duplicates, answer_timeout=1) as (lis, adapter):
         lis.silent = True
         with pytest.raises(LisOutcomeUnknown):
             await adapter.submit(order)

@@ -32,7 +32,7 @@ async def test_order_that_is_never_taken_is_sent_seldom_and_told(tmp_path: Path,
         return build_ack(ORDER.key, "AE", error="207") if every and len(peer.frames) % every == 0 else None
 
     bench = WorkerBench(SqlStore(create_database(tmp_path / "lab.db"), Cipher(new_key())))
-    keys = {"answer_timeout": 0.02}
+    keys = {"answer_timeout": 0.2}
     async with listening_peer(answer) as peer:
         orders = {"role": "client", "port": peer.port}
         async with running(tmp_path, orders=orders, results={"role": "server", "port": 0}, **keys) as adapter:
