@@ -327,7 +327,7 @@ VARIANTS: tuple[Mutant, ...] = (
         "lab_sandbox/references.py",
         "return [replace_local_references(child, by_local) for child in node]",
         "return list(node)",
-        f"{SANDBOX}test_resource_rules.py::test_local_references_replaced_everywhere",
+        f"{SANDBOX}test_order_rules.py::test_local_references_replaced_everywhere",
     ),
     fault(
         "2.60_answer_without_tasks",

@@ -220,7 +220,7 @@ VARIANTS: tuple[Mutant, ...] = (
         "lab_sandbox/documents.py",
         "    return None if accepted else stored",
         "    return stored",
-        f"{SANDBOX}test_documents.py::test_document_unavailable_format_rejected",
+        f"{SANDBOX}test_endpoints.py::test_document_unavailable_format_rejected",
     ),
     fault(
         "4.39_media_type_of_fhir",
@@ -228,7 +228,7 @@ VARIANTS: tuple[Mutant, ...] = (
         "lab_sandbox/resource_responses.py",
         'return Response(content, 200, {"ETag": resource.etag()}, kind)',
         'return Response(content, 200, {"ETag": resource.etag()}, FHIR_MEDIA_TYPE)',
-        f"{SANDBOX}test_documents.py::test_document_default_format_is_its_own",
+        f"{SANDBOX}test_endpoints.py::test_download_result_document",
     ),
     fault(
         "4.40_digits_lost",

@@ -7,36 +7,25 @@ import json
 import resource
 import sys
 import time
-from importlib import util
-from pathlib import Path
 
 from lab_sandbox import updates
 from lab_sandbox.app import create_app
 from lab_sandbox.search import parse_search
-
-
-def load_helpers():
-    spec = util.spec_from_file_location("sandbox_helpers", Path(__file__).with_name("conftest.py"))
-    module = util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+from tests.integration.lab_sandbox.world import make_config, observation, order_bundle, patient, report
 
 
 def fill(count, open_orders):
-    helpers = load_helpers()
-    config = helpers.make_config().model_copy(update={"base_url": helpers.BASE})
+    config = make_config()
     service = create_app(config).state.service
     clinic, laboratory = config.counterparties[0], config.counterparties[1]
     for number in range(count):
-        patient = updates.create(service, "Patient", helpers.patient(), clinic)
-        created = service.orders.create(helpers.order_bundle(patient.ref.id, 3), clinic)
+        made = updates.create(service, "Patient", patient(), clinic)
+        created = service.orders.create(order_bundle(made.ref.id, 3), clinic)
         if number >= count - open_orders:
             continue
-        for line in (one for one in created if one.ref.type == "ProcedureRequest"):
-            observation = updates.create(service, "Observation", helpers.observation(), laboratory)
-            report = helpers.report(patient.ref.id, line.ref.id, result=[{"reference": observation.ref.key()}])
-            updates.create(service, "DiagnosticReport", report, laboratory)
+        for line in (json.loads(one.body) for one in created if one.ref.type == "ProcedureRequest"):
+            value = updates.create(service, "Observation", observation(), laboratory)
+            updates.create(service, "DiagnosticReport", report(line, result=[{"reference": value.ref.key()}]), laboratory)
         for task in (one for one in created if one.ref.type == "Task"):
             body = json.loads(task.body) | {"status": "completed"}
             updates.update(service, task.ref, body, laboratory, task.etag())
@@ -64,8 +53,7 @@ def main(count):
     order = poll()[-1].ref
 
     def lines():
-        found = service.store.find("Task", [("part-of", [order.key()])], lambda _: True, limit=51)
-        assert len(found) == 3
+        assert len(service.store.find("Task", [("part-of", [order.key()])], lambda _: True, limit=51)) == 3
 
     result = {
         "orders": count,

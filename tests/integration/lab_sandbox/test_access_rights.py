@@ -4,106 +4,143 @@ import base64
 
 import pytest
 
+from tests.integration.lab_sandbox.world import (
+    CLINIC,
+    LABORATORY,
+    STRANGER,
+    diagnostics,
+    grant,
+    meta_add,
+    observation,
+    patient,
+    report,
+    shared,
+)
 
-async def status_of(world, method, path, headers, **more):
-    return (await world.client.request(method, path, headers=headers, **more)).status_code
+READ = "http://exchange.test/security/read"
 
 
-async def test_counterparty_has_no_access_by_default(world, helpers):
+async def test_counterparty_has_no_access_by_default(world, world_factory):
     """Not even the partner who made it: it needs the right to read, and may change what it made without it."""
-    answer = await world.client.post("/fhir/Patient", json=helpers.patient(meta={}), headers=world.clinic)
-    path = f"/fhir/patient/{answer.json()['id']}"
-    assert await status_of(world, "GET", path, world.clinic) == 403
-    changed = helpers.patient(meta=helpers.grant("read", guid=helpers.CLINIC))
-    put = world.clinic | {"If-Match": answer.headers["etag"]}
-    assert await status_of(world, "PUT", path, put, json=changed) == 200
-    assert await status_of(world, "GET", path, world.clinic) == 200
-    assert await status_of(world, "GET", path, world.laboratory) == 403
-    assert await status_of(world, "GET", path, world.stranger) == 403
-
-
-async def test_missing_right_status_is_configurable(world_factory, helpers):
-    world = world_factory(rules={"no_right_code": 404})
-    answer = await world.client.post("/fhir/Patient", json=helpers.patient(meta={}), headers=world.clinic)
-    assert await status_of(world, "GET", f"/fhir/patient/{answer.json()['id']}", world.laboratory) == 404
+    made = (await world.client.post("/fhir/Patient", json=patient(meta={}), headers=world.clinic)).json()
+    path = f"/fhir/patient/{made['id']}"
+    assert await world.status(path, world.clinic) == 403
+    changed = await world.put(patient(meta=grant("read", guid=CLINIC), id=made["id"]), world.clinic)
+    assert changed.status_code == 200
+    assert [await world.status(path, each) for each in (world.clinic, world.laboratory, world.stranger)] == [200, 403, 403]
+    hiding = world_factory(rules={"no_right_code": 404})
+    made = (await hiding.client.post("/fhir/Patient", json=patient(meta={}), headers=hiding.clinic)).json()
+    assert await hiding.status(f"/fhir/Patient/{made['id']}", hiding.laboratory) == 404
 
 
 async def test_read_does_not_imply_updatebody(world):
     line = (await world.created_order())["ProcedureRequest"][0]
-    path = f"/fhir/procedurerequest/{line['id']}"
-    assert await status_of(world, "GET", path, world.laboratory) == 200
-    assert await status_of(world, "PUT", path, world.laboratory | {"If-Match": 'W/"1"'}, json=line) == 403
-    assert await status_of(world, "PUT", path, world.clinic | {"If-Match": 'W/"1"'}, json=line) == 200
+    assert await world.status(f"/fhir/procedurerequest/{line['id']}", world.laboratory) == 200
+    assert (await world.put(line)).status_code == 403
+    assert (await world.put(line, world.clinic)).status_code == 200
 
 
 async def test_updatebody_cannot_change_rights(world):
     task = (await world.created_order())["Task"][0]
-    path = f"/fhir/task/{task['id']}"
-    new_rights = {"security": [{"system": "owner", "code": "guid-laboratory"}, {"system": "read", "code": "guid-stranger"}]}
-    answer = await world.client.put(path, json=task | {"meta": new_rights}, headers=world.laboratory | {"If-Match": 'W/"1"'})
+    new_rights = {"security": grant("owner")["security"] + grant("read", guid=STRANGER)["security"]}
+    answer = await world.put(task, meta=new_rights)
     assert answer.json()["meta"]["security"] == task["meta"]["security"]
-    assert await status_of(world, "GET", path, world.stranger) == 403
+    assert await world.status(f"/fhir/task/{task['id']}", world.stranger) == 403
 
 
-@pytest.mark.parametrize("system", ["read", "http://exchange.test/security/read"])
-async def test_meta_add_grants_right_later(world, helpers, system):
-    made = await world.client.post("/fhir/Patient", json=helpers.patient(meta={}), headers=world.clinic)
-    path = f"/fhir/Patient/{made.json()['id']}"
-    body = {
-        "resourceType": "Parameters",
-        "parameter": [{"name": "meta", "valueMeta": {"security": [{"system": system, "code": "guid-laboratory"}]}}],
-    }
-    assert await status_of(world, "POST", f"{path}/$meta-add", world.laboratory, json=body) == 403
+@pytest.mark.parametrize("system", ["read", READ])
+async def test_meta_add_grants_right_later(world, system):
+    made = (await world.client.post("/fhir/Patient", json=patient(meta={}), headers=world.clinic)).json()
+    path, body = f"/fhir/Patient/{made['id']}", meta_add(security=[{"system": system, "code": LABORATORY}])
+    assert await world.status(f"{path}/$meta-add", world.laboratory, "POST", json=body) == 403
     answer = await world.client.post(f"{path}/$meta-add", json=body, headers=world.clinic)
     assert answer.status_code == 200
-    assert {"system": "http://exchange.test/security/read", "code": "guid-laboratory"} in answer.json()["parameter"][0][
-        "valueMeta"
-    ]["security"]
-    assert await status_of(world, "GET", path, world.laboratory) == 200
-    empty = await world.client.post(f"{path}/%24meta-add", json={"resourceType": "Parameters"}, headers=world.clinic)
-    assert empty.status_code == 422
+    assert {"system": READ, "code": LABORATORY} in answer.json()["parameter"][0]["valueMeta"]["security"]
+    assert await world.status(path, world.laboratory) == 200
+    empty = {"resourceType": "Parameters"}
+    assert await world.status(f"{path}/%24meta-add", world.clinic, "POST", json=empty) == 422
 
 
-async def test_history_needs_readhistory(world, helpers):
-    made = await world.client.post("/fhir/Patient", json=helpers.patient(), headers=world.clinic)
-    path = f"/fhir/patient/{made.json()['id']}"
-    await world.client.put(path, json=helpers.patient(gender="male"), headers=world.clinic | {"If-Match": made.headers["etag"]})
-    assert await status_of(world, "GET", f"{path}/_history", world.laboratory) == 403
-    entries = (await world.client.get(f"{path}/_history", headers=world.clinic)).json()["entry"]
-    assert [one["resource"]["gender"] for one in entries] == ["male", "female"]
-    old = await world.client.get(f"{path}/_history/1", headers=world.clinic)
-    assert old.json()["gender"] == "female"
-    assert old.headers["etag"] == 'W/"1"'
-    assert await status_of(world, "GET", f"{path}/_history/9", world.clinic) == 404
+async def test_history_needs_readhistory(world):
+    made = (await world.client.post("/fhir/Patient", json=patient(), headers=world.clinic)).json()
+    path = f"/fhir/patient/{made['id']}"
+    await world.put(made, world.clinic, gender="male")
+    assert await world.status(f"{path}/_history", world.laboratory) == 403
+    assert [one["gender"] for one in await world.found(f"{path}/_history", world.clinic)] == ["male", "female"]
+    old = await world.get(f"{path}/_history/1", world.clinic)
+    assert (old.json()["gender"], old.headers["etag"]) == ("female", 'W/"1"')
+    assert await world.status(f"{path}/_history/9", world.clinic) == 404
 
 
-async def test_unreadable_or_missing_result_document_returns_404(world, helpers):
+async def test_unreadable_or_missing_result_document_returns_404(world):
     binary = {"resourceType": "Binary", "contentType": "application/pdf", "content": base64.b64encode(b"%PDF").decode()}
     made = (await world.upload(binary)).json()["id"]
-    assert await status_of(world, "GET", f"/fhir/Binary/{made}", world.clinic) == 404
-    assert await status_of(world, "GET", "/fhir/Binary/none", world.clinic) == 404
-    assert await status_of(world, "GET", f"/fhir/Binary/{made}", world.laboratory) == 200
+    assert await world.status(f"/fhir/Binary/{made}", world.clinic) == 404
+    assert await world.status("/fhir/Binary/none", world.clinic) == 404
+    assert await world.status(f"/fhir/Binary/{made}", world.laboratory) == 200
 
 
-async def test_search_shows_only_readable_resources(world, helpers):
+async def test_search_shows_only_readable_resources(world):
     created = await world.created_order()
-    patient = created["ProcedureRequest"][0]["subject"]["reference"]
-    others = helpers.grant("read", guid=helpers.STRANGER)
-    hidden = await world.upload(helpers.observation(meta=others, subject={"reference": patient}))
-    visible = await world.upload(helpers.observation(subject={"reference": patient}))
-    found = await world.client.get("/fhir/Observation", params={"subject": patient}, headers=world.clinic)
-    assert [one["resource"]["id"] for one in found.json()["entry"]] == [visible.json()["id"]]
+    subject = created["ProcedureRequest"][0]["subject"]
+    hidden = await world.upload(observation(meta=grant("read", guid=STRANGER), subject=subject))
+    visible = (await world.upload(observation(subject=subject))).json()
     assert hidden.status_code == 201
+    assert await world.found("/fhir/Observation", world.clinic, subject=subject["reference"]) == [visible]
 
 
-async def test_laboratory_grants_counterparty_read_on_uploads(world, helpers):
-    created = await world.created_order()
-    line = created["ProcedureRequest"][0]
-    patient = line["subject"]["reference"].partition("/")[2]
-    observation = await world.upload(helpers.observation(specimen={"reference": line["specimen"][0]["reference"]}))
-    answer = await world.upload(
-        helpers.report(patient, line["id"], result=[{"reference": f"observation/{observation.json()['id']}"}])
-    )
+async def test_laboratory_grants_counterparty_read_on_uploads(world):
+    line = (await world.created_order())["ProcedureRequest"][0]
+    value = (await world.upload(observation(specimen=line["specimen"][0]))).json()
+    answer = await world.upload(report(line, result=[{"reference": f"observation/{value['id']}"}]))
     assert answer.status_code == 201, answer.text
-    found = await world.client.get(f"/fhir/diagnosticreport?based-on=procedurerequest/{line['id']}", headers=world.clinic)
-    assert found.json()["entry"][0]["resource"] == answer.json()
+    found = await world.found(f"/fhir/diagnosticreport?based-on=procedurerequest/{line['id']}", world.clinic)
+    assert found == [answer.json()]
+
+
+@pytest.fixture
+def grudging(world_factory):
+    """A service where who makes a resource has no rights by that."""
+    return world_factory(rules={"creator_rights": False})
+
+
+async def test_creator_without_entry_has_no_access(grudging):
+    made = (await grudging.upload(observation())).json()
+    path = f"/fhir/Observation/{made['id']}"
+    assert await grudging.status(path, grudging.laboratory) == 403
+    assert (await grudging.put(made)).status_code == 403
+    assert await grudging.found("/fhir/Observation") == []
+    assert await grudging.status(path, grudging.clinic) == 200
+
+
+async def test_creator_grants_itself_access(grudging):
+    made = (await grudging.upload(observation(meta=shared("read", "updatebody")))).json()
+    path = f"/fhir/Observation/{made['id']}"
+    assert await grudging.status(path, grudging.laboratory) == 200
+    assert (await grudging.put(made)).status_code == 200
+    assert await grudging.status(f"{path}/_history", grudging.laboratory) == 403
+    more = meta_add(**grant("readhistory"))
+    assert await grudging.status(f"{path}/$meta-add", grudging.laboratory, "POST", json=more) == 200
+    assert await grudging.status(f"{path}/_history", grudging.laboratory) == 200
+
+
+async def test_repeated_upload_without_access_not_doubled(grudging):
+    """The creator finds its upload by If-None-Exist and may refer to it, but does not get its content."""
+    value = observation()
+    one = value["identifier"][0]
+    condition = {"If-None-Exist": f"identifier={one['system']}|{one['value']}"}
+    first, second = await grudging.upload(value, **condition), await grudging.upload(value, **condition)
+    assert (first.status_code, second.status_code) == (201, 200)
+    assert second.headers["location"] == first.headers["location"]
+    assert second.headers["etag"] == 'W/"1"'
+    assert second.json()["resourceType"] == "OperationOutcome"
+    line = (await grudging.created_order())["ProcedureRequest"][0]
+    result = [{"reference": f"observation/{first.json()['id']}"}]
+    assert (await grudging.upload(report(line, result=result))).status_code == 201
+
+
+async def test_contract_update_by_client_rejected(world):
+    contract = (await world.get("/fhir/contract/contract-100", world.clinic)).json()
+    answer = await world.put(contract, world.clinic)
+    assert answer.status_code == 405
+    assert "Contract" in diagnostics(answer)

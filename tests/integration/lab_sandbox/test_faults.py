@@ -1,5 +1,6 @@
 """Injected faults: each kind, and each way to schedule them."""
 
+import json
 from email.utils import parsedate_to_datetime
 from typing import get_args
 
@@ -9,20 +10,19 @@ from structlog.testing import capture_logs
 
 from lab_sandbox.faults.plan import FaultPlan, FaultPlanError, FaultRule, FaultScheduler, load_plan, parse_plan
 from lab_sandbox.rule_ids import SwitchableRule
+from tests.integration.lab_sandbox.world import BASE, diagnostics, observation
+
+ORDERS = "/fhir/Task?status=requested&code=OrderProcessingTask"
 
 
-def activate(world, *faults, seed=0):
-    world.app.state.service.faults.activate(parse_plan({"seed": seed, "faults": list(faults)}, "test"))
-
-
-def fired_pattern(rule, requests=10, method="GET", path="/fhir/Task", seed=0):
+def fired_pattern(rule, requests=10, seed=0):
     scheduler = FaultScheduler(FaultPlan(seed=seed, faults=(FaultRule(**rule),)))
-    return "".join("x" if scheduler.select_faults(method, path, "status=requested") else "." for _ in range(requests))
+    fired = (scheduler.select_faults("GET", "/fhir/Task", "status=requested") for _ in range(requests))
+    return "".join("x" if each else "." for each in fired)
 
 
-@pytest.mark.parametrize(
-    ("rule", "expected"),
-    [
+def test_fault_route_count_skip_and_script():
+    for rule, expected in (
         ({}, "xxxxxxxxxx"),
         ({"count": 2}, "xx........"),
         ({"skip": 3, "count": 1}, "...x......"),
@@ -34,10 +34,8 @@ def fired_pattern(rule, requests=10, method="GET", path="/fhir/Task", seed=0):
         ({"route": "PUT /fhir/task"}, ".........."),
         ({"route": "GET /fhir/task?*status=*"}, "xxxxxxxxxx"),
         ({"route": "GET /fhir/task?*part-of=*"}, ".........."),
-    ],
-)
-def test_fault_route_count_skip_and_script(rule, expected):
-    assert fired_pattern({"kind": "reset"} | rule) == expected
+    ):
+        assert fired_pattern({"kind": "reset"} | rule) == expected, rule
 
 
 def test_fault_probability_reproducible_by_seed():
@@ -48,15 +46,10 @@ def test_fault_probability_reproducible_by_seed():
     assert 200 < first.count("x") < 400
 
 
-@pytest.mark.parametrize(
-    "raw", [{"faults": [{"kind": "fire"}]}, {"faults": [{}]}, {"faults": [{"kind": "reset", "colour": 1}]}, {"x": 1}]
-)
-def test_invalid_fault_plan_rejected(raw):
-    with pytest.raises(FaultPlanError, match=r"test: .*"):
-        parse_plan(raw, "test")
-
-
-def test_fault_plan_loaded_from_file(tmp_path):
+def test_fault_plan_loaded_from_file(tmp_path, request):
+    for raw in ({"faults": [{"kind": "fire"}]}, {"faults": [{}]}, {"faults": [{"kind": "reset", "colour": 1}]}, {"x": 1}):
+        with pytest.raises(FaultPlanError, match=r"test: .*"):
+            parse_plan(raw, "test")
     path = tmp_path / "faults.toml"
     path.write_text('seed = 3\n[[faults]]\nkind = "latency"\nseconds = 0.5\n')
     assert load_plan(path).faults[0].seconds == 0.5
@@ -65,51 +58,55 @@ def test_fault_plan_loaded_from_file(tmp_path):
         load_plan(path)
     with pytest.raises(FaultPlanError, match="cannot be read"):
         load_plan(tmp_path / "none.toml")
+    shipped = load_plan(request.config.rootpath / "config" / "sandbox-faults.toml")
+    assert len({rule.kind for rule in shipped.faults}) > 10
 
 
-@pytest.mark.parametrize("status", [500, 502, 503, 429])
-async def test_status_fault_retry_after_seconds(world, helpers, status):
-    activate(world, {"kind": "status", "status": status, "retry_after": 7})
-    answer = await world.client.get("/fhir/task", headers=world.laboratory)
-    assert answer.status_code == status
-    assert answer.headers["retry-after"] == "7"
-    assert helpers.diagnostics(answer)
+def test_every_kind_field_and_rule_documented(request):
+    text = (request.config.rootpath / "docs" / "sandbox.md").read_text()
+    names = {*get_args(FaultRule.model_fields["kind"].annotation), *FaultRule.model_fields, *get_args(SwitchableRule)}
+    assert [each for each in names if f"`{each}`" not in text] == []
 
 
-async def test_status_fault_retry_after_date(world):
-    activate(world, {"kind": "status", "status": 429, "retry_after": 90, "retry_after_form": "date"})
-    answer = await world.client.get("/fhir/task", headers=world.laboratory)
+async def test_status_fault_with_retry_after(world):
+    for status in (500, 502, 503, 429):
+        world.activate({"kind": "status", "status": status, "retry_after": 7})
+        answer = await world.get("/fhir/task")
+        assert (answer.status_code, answer.headers["retry-after"]) == (status, "7")
+        assert diagnostics(answer)
+    world.activate({"kind": "status", "status": 429, "retry_after": 90, "retry_after_form": "date"})
+    answer = await world.get("/fhir/task")
     assert (parsedate_to_datetime(answer.headers["retry-after"]) - world.clock()).total_seconds() == 90
 
 
-@pytest.mark.parametrize("after_work", [True, False])
-async def test_status_fault_after_work_done(world, helpers, after_work):
-    activate(world, {"kind": "status", "status": 500, "after_work": after_work, "route": "POST /fhir/Observation"})
-    assert (await world.upload(helpers.observation())).status_code == 500
-    assert ("Observation" in world.app.state.service.store.counts()) == after_work
-
-
-async def test_reply_lost_after_work_done(world, helpers):
-    activate(world, {"kind": "lost_reply", "route": "POST /fhir/Observation", "count": 1})
-    resource = helpers.observation()
-    one = resource["identifier"][0]
+@pytest.mark.parametrize(
+    ("fault", "stored"),
+    [
+        ({"kind": "status", "status": 500, "after_work": True}, 1),
+        ({"kind": "status", "status": 500}, 0),
+        ({"kind": "lost_reply"}, 1),
+        ({"kind": "reset"}, 0),
+        ({"kind": "maintenance_page", "after_work": True}, 1),
+    ],
+)
+async def test_fault_before_or_after_work(world, fault, stored):
+    """A reset is one on a port; in-process there is no connection to reset."""
+    world.activate(fault | {"route": "POST /fhir/Observation", "count": 1})
+    value = observation()
+    one = value["identifier"][0]
     header = {"If-None-Exist": f"identifier={one['system']}|{one['value']}"}
-    lost = await world.upload(resource, **header)
-    assert lost.status_code == 500  # a reset on a port; in-process there is no connection to reset
-    assert world.app.state.service.store.counts()["Observation"] == 1
-    assert (await world.upload(resource, **header)).status_code == 200
+    assert (await world.upload(value, **header)).status_code == (302 if fault["kind"] == "maintenance_page" else 500)
+    assert world.counts().get("Observation", 0) == stored
+    assert (await world.upload(value, **header)).status_code == (200 if stored else 201)
 
 
-async def test_connection_reset_before_work(world, helpers):
-    activate(world, {"kind": "reset"})
-    await world.upload(helpers.observation())
-    assert "Observation" not in world.app.state.service.store.counts()
-
-
-async def test_html_instead_of_json(world):
-    activate(world, {"kind": "html"})
-    answer = await world.client.get("/fhir/task", headers=world.laboratory)
-    assert answer.headers["content-type"].startswith("text/html")
+async def test_page_instead_of_json(world):
+    world.activate({"kind": "html"})
+    assert (await world.get("/fhir/task")).headers["content-type"].startswith("text/html")
+    world.activate({"kind": "maintenance_page", "origin": "http://maintenance.example", "count": 1})
+    answer = await world.get(ORDERS)
+    assert (answer.status_code, answer.headers["location"]) == (302, "http://maintenance.example/maintenance")
+    assert (await world.get(ORDERS)).status_code == 200
 
 
 async def fetch_tokens(world):
@@ -118,52 +115,48 @@ async def fetch_tokens(world):
 
 
 async def test_expired_and_revoked_tokens_rejected(world):
+    async def refresh(tokens):
+        form = {"grant_type": "refresh_token", "refresh_token": tokens["refresh_token"]}
+        return await world.client.post("/connect/token", data=form, auth=("lab-agent", "secret-lab"))
+
+    async def read(tokens):
+        return await world.status("/fhir/task", {"Authorization": f"Bearer {tokens['access_token']}"})
+
     tokens = await fetch_tokens(world)
-    bearer = {"Authorization": f"Bearer {tokens['access_token']}"}
-    activate(world, {"kind": "expire_token", "route": "GET /fhir/*", "count": 1})
-    assert (await world.client.get("/fhir/task", headers=bearer)).status_code == 401
-    refresh = {"grant_type": "refresh_token", "refresh_token": tokens["refresh_token"]}
-    renewed = (await world.client.post("/connect/token", data=refresh, auth=("lab-agent", "secret-lab"))).json()
-    activate(world, {"kind": "revoke_token", "route": "GET /fhir/*", "count": 1})
-    answer = await world.client.get("/fhir/task", headers={"Authorization": f"Bearer {renewed['access_token']}"})
-    assert answer.status_code == 401
-    refresh["refresh_token"] = renewed["refresh_token"]
-    assert (await world.client.post("/connect/token", data=refresh, auth=("lab-agent", "secret-lab"))).status_code == 400
+    world.activate({"kind": "unauthorized", "script": "x."})
+    assert [await read(tokens) for _ in range(2)] == [401, 200]
+    world.activate({"kind": "expire_token", "route": "GET /fhir/*", "count": 1})
+    assert await read(tokens) == 401
+    renewed = (await refresh(tokens)).json()
+    world.activate({"kind": "revoke_token", "route": "GET /fhir/*", "count": 1})
+    assert await read(renewed) == 401
+    assert (await refresh(renewed)).status_code == 400
 
 
-async def test_unauthorized_fault_leaves_token_valid(world):
-    bearer = {"Authorization": f"Bearer {(await fetch_tokens(world))['access_token']}"}
-    activate(world, {"kind": "unauthorized", "script": "x."})
-    assert (await world.client.get("/fhir/task", headers=bearer)).status_code == 401
-    assert (await world.client.get("/fhir/task", headers=bearer)).status_code == 200
+async def test_faults_apply_to_token_endpoint(world):
+    world.activate({"kind": "bad_token", "route": "POST /connect/token", "token": "n\u00f6"})
+    assert (await fetch_tokens(world))["access_token"] == "n\u00f6"
+    world.activate({"kind": "status", "route": "POST /connect/token", "count": 1})
+    form = {"grant_type": "client_credentials"}
+    assert (await world.client.post("/connect/token", data=form, auth=("lab-agent", "secret-lab"))).status_code == 503
 
 
 async def test_concurrent_partner_edit_between_read_and_write(world):
     task = (await world.created_order())["Task"][1]
-    activate(world, {"kind": "partner_edit", "route": "PUT /fhir/Task/*", "count": 1, "change": {"priority": "urgent"}})
-    done = task | {"status": "completed"}
-    path = f"/fhir/task/{task['id']}"
-    assert (await world.client.put(path, json=done, headers=world.laboratory | {"If-Match": 'W/"1"'})).status_code == 412
-    again = await world.client.get(path, headers=world.laboratory)
-    assert again.headers["etag"] == 'W/"2"'
-    assert again.json()["priority"] == "urgent"
-    assert (await world.client.put(path, json=done, headers=world.laboratory | {"If-Match": 'W/"2"'})).status_code == 200
+    world.activate({"kind": "partner_edit", "route": "PUT /fhir/Task/*", "count": 1, "change": {"priority": "urgent"}})
+    assert (await world.put(task, status="completed")).status_code == 412
+    again = await world.get(f"/fhir/task/{task['id']}")
+    assert (again.headers["etag"], again.json()["priority"]) == ('W/"2"', "urgent")
+    assert (await world.put(task, version=2, status="completed")).status_code == 200
 
 
 async def test_stale_version_on_read(world):
     task = (await world.created_order())["Task"][1]
-    path = f"/fhir/task/{task['id']}"
-    await world.client.put(path, json=task | {"status": "completed"}, headers=world.laboratory | {"If-Match": 'W/"1"'})
-    activate(world, {"kind": "stale_read", "count": 1})
-    stale = await world.client.get(path, headers=world.laboratory)
-    assert stale.headers["etag"] == 'W/"1"'
-    assert stale.json()["status"] == "requested"
-    assert stale.json()["meta"]["versionId"] == "1"
-    assert (await world.client.get(path, headers=world.laboratory)).json()["status"] == "completed"
-
-
-async def search(world, path="/fhir/task?status=requested&code=OrderProcessingTask"):
-    return (await world.client.get(path, headers=world.laboratory)).json()
+    await world.put(task, status="completed")
+    world.activate({"kind": "stale_read", "count": 1})
+    stale, fresh = [await world.get(f"/fhir/task/{task['id']}") for _ in range(2)]
+    assert (stale.headers["etag"], stale.json()["meta"]["versionId"]) == ('W/"1"', "1")
+    assert (stale.json()["status"], fresh.json()["status"]) == ("requested", "completed")
 
 
 def next_link(bundle):
@@ -171,176 +164,181 @@ def next_link(bundle):
 
 
 async def search_all_pages(world):
-    rows, path = [], "/fhir/task?status=requested&code=OrderProcessingTask"
+    rows, path = [], ORDERS
     while path:
-        bundle = await search(world, path)
+        bundle = (await world.get(path)).json()
         rows += [one["resource"]["id"] for one in bundle["entry"]]
         path = next_link(bundle)
     return rows
 
 
-async def test_small_pages(world):
+async def test_small_pages_and_repeated_rows(world):
     expected = [(await world.created_order(1))["Task"][0]["id"] for _ in range(5)]
-    activate(world, {"kind": "small_pages", "size": 2})
-    assert len((await search(world))["entry"]) == 2
+    world.activate({"kind": "small_pages", "size": 2})
+    assert len(await world.found(ORDERS)) == 2
     assert await search_all_pages(world) == expected
+    for size in (1, 2, 3):
+        world.activate({"kind": "small_pages", "size": size}, {"kind": "repeated_rows"})
+        rows = await search_all_pages(world)
+        assert len(rows) > len(expected)
+        assert list(dict.fromkeys(rows)) == expected
 
 
-@pytest.mark.parametrize("size", [1, 2, 3])
-async def test_repeated_rows_over_pages(world, size):
-    expected = [(await world.created_order(1))["Task"][0]["id"] for _ in range(5)]
-    activate(world, {"kind": "small_pages", "size": size}, {"kind": "repeated_rows"})
-    rows = await search_all_pages(world)
-    assert len(rows) > len(expected)
-    assert list(dict.fromkeys(rows)) == expected
-
-
-async def test_search_initially_incomplete(world):
+async def test_search_initially_incomplete_or_without_entry(world):
+    world.activate({"kind": "missing_entry"})
+    assert "entry" not in (await world.get(ORDERS)).json()
     order = (await world.created_order(3))["Task"][0]["id"]
-    activate(world, {"kind": "incomplete_search", "route": "GET /fhir/Task?*part-of=*", "count": 1, "drop": 2})
-    counts = [len((await search(world, f"/fhir/task?part-of=task/{order}"))["entry"]) for _ in range(2)]
-    assert counts == [1, 3]
+    assert len(await world.found(ORDERS)) == 1
+    world.activate({"kind": "incomplete_search", "route": "GET /fhir/Task?*part-of=*", "count": 1, "drop": 2})
+    assert [len(await world.found(f"/fhir/task?part-of=task/{order}")) for _ in range(2)] == [1, 3]
 
 
-async def test_empty_search_omits_bundle_entry(world):
-    activate(world, {"kind": "missing_entry"})
-    assert "entry" not in await search(world)
-    await world.created_order(1)
-    assert len((await search(world))["entry"]) == 1
+@pytest.mark.parametrize("strict", [False, True])
+async def test_ignored_search_parameters_give_all_resources(world_factory, strict):
+    world = world_factory(rules={"off": ["stu3-type-name"]}, strict=strict)
+    first, second = (await world.created_order(1))["Task"], (await world.created_order(1))["Task"]
+    part_of = f"/fhir/Task?part-of=Task/{first[0]['id']}"
+
+    async def ids(path):
+        return {each["id"] for each in await world.found(path)}
+
+    world.activate({"kind": "ignore_search_parameters", "parameters": ["part-of"], "route": "GET /fhir/Task?*part-of*"})
+    assert await ids(part_of) == {task["id"] for task in (*first, *second)}
+    assert len(await ids(f"{part_of}&code=OrderProcessingTask")) == 2
+    world.activate({"kind": "ignore_search_parameters"})
+    assert len(await ids("/fhir/Task?status=cancelled&_count=1")) == 1, "paging is no criterion"
+    world.activate()
+    assert len(await ids(part_of)) == 1
 
 
-async def test_foreign_next_links(world):
-    await world.created_order(1)
-    activate(world, {"kind": "foreign_next", "origin": "http://thief.example:81"})
-    assert next_link(await search(world)).startswith("http://thief.example:81/")
+async def test_links_have_another_origin(world):
+    await world.created_order()
+    world.activate({"kind": "foreign_next", "origin": "http://thief.example:81"})
+    assert next_link((await world.get("/fhir/Task?_count=1")).json()).startswith("http://thief.example:81/")
+    world.activate({"kind": "own_next_links", "origin": "http://inside.example:81"})
+    links = (await world.get("/fhir/Task?_count=2")).json()["link"]
+    assert [one["relation"] for one in links] == ["self", "next"]
+    assert all(one["url"].startswith("http://inside.example:81/fhir/Task?") for one in links)
+    last = (await world.get("/fhir/Task?_count=50")).json()["link"]
+    assert [one["relation"] for one in last] == ["self"], "no next link where there is no next page"
 
 
-@pytest.mark.parametrize(
-    ("kind", "spelling"),
-    [
-        ("lower_case_references", "specimen/{}"),
-        ("canonical_references", "Specimen/{}"),
-        ("absolute_references", "http://127.0.0.1:8480/fhir/Specimen/{}"),
-        ("foreign_references", "http://elsewhere.example/fhir/Specimen/{}"),
-    ],
-)
-async def test_reference_spelling_variants(world, kind, spelling):
+async def test_reference_spelling_variants(world):
     line = (await world.created_order())["ProcedureRequest"][0]
     specimen = line["specimen"][0]["reference"].partition("/")[2]
-    activate(world, {"kind": kind})
-    read = (await world.client.get(f"/fhir/procedurerequest/{line['id']}", headers=world.laboratory)).json()
-    assert read["specimen"] == [{"reference": spelling.format(specimen)}]
+    for kind, spelling in (
+        ("lower_case", "specimen"),
+        ("canonical", "Specimen"),
+        ("absolute", "http://127.0.0.1:8480/fhir/Specimen"),
+        ("foreign", "http://elsewhere.example/fhir/Specimen"),
+    ):
+        world.activate({"kind": f"{kind}_references"})
+        read = (await world.get(f"/fhir/procedurerequest/{line['id']}")).json()
+        assert read["specimen"] == [{"reference": f"{spelling}/{specimen}"}]
 
 
 async def test_unknown_fields_and_extensions(world):
     await world.created_order(1)
-    activate(world, {"kind": "unknown_fields"})
-    resource = (await search(world))["entry"][0]["resource"]
+    world.activate({"kind": "unknown_fields"})
+    (resource,) = await world.found(ORDERS)
     assert "unknownField" in resource
-    answer = await world.client.put(
-        f"/fhir/task/{resource['id']}", json=resource, headers=world.laboratory | {"If-Match": 'W/"1"'}
-    )
-    activate(world)
+    answer = await world.put(resource)
+    world.activate()
     assert answer.status_code == 200
-    assert "unknownField" in (await search(world))["entry"][0]["resource"]
+    assert "unknownField" in (await world.found(ORDERS))[0]
 
 
-async def test_decimals_with_trailing_zeros(world, helpers):
-    created = (await world.upload(helpers.observation())).json()
-    activate(world, {"kind": "trailing_zeros"})
-    text = (await world.client.get(f"/fhir/observation/{created['id']}", headers=world.clinic)).text
+async def test_variants_of_responses_leave_others_alone(world):
+    """Trailing zeros in resources; what is no resource stays as it is."""
+    created = (await world.upload(observation())).json()
+    kinds = ("trailing_zeros", "unknown_fields", "lower_case_references", "missing_entry")
+    world.activate(*({"kind": kind} for kind in kinds))
+    text = (await world.get(f"/fhir/observation/{created['id']}", world.clinic)).text
     assert '"value":134.0,' in text
     assert '"value":120.0' in text
-
-
-async def test_response_variants_ignore_non_objects(world):
     world.lab.responses["/api/nomenclature"] = httpx.Response(200, json=[{"id": "1"}])
-    activate(
-        world,
-        {"kind": "unknown_fields"},
-        {"kind": "lower_case_references"},
-        {"kind": "trailing_zeros"},
-        {"kind": "missing_entry"},
-    )
-    answer = await world.client.get("/nomenclature?contract=C-100", headers=world.clinic)
-    assert answer.json() == [{"id": "1"}]
+    assert (await world.get("/nomenclature?contract=C-100", world.clinic)).json() == [{"id": "1"}]
     assert (await world.client.get("/connect/authorize")).status_code == 400
 
 
-async def test_faults_apply_to_token_endpoint(world):
-    activate(world, {"kind": "status", "route": "POST /connect/token", "count": 1})
-    answer = await world.client.post(
-        "/connect/token", data={"grant_type": "client_credentials"}, auth=("lab-agent", "secret-lab")
-    )
-    assert answer.status_code == 503
+@pytest.mark.parametrize(
+    ("poison", "raw"),
+    [
+        ("lone_surrogate", b"\\ud83d"),
+        ("nan", b":NaN"),
+        ("long_number", b"9" * 100_000),
+        ("deep_nesting", b"[" * 10_000),
+        ("control_character", b"a\x01b"),
+    ],
+)
+async def test_poison_in_one_resource_beside_others(world, poison, raw):
+    first, second = (await world.created_order(1))["Task"][0]["id"], (await world.created_order(1))["Task"][0]["id"]
+    world.activate({"kind": "poison_task", "poison": poison, "route": "GET /fhir/Task*", "ids": [second]})
+    page = (await world.get("/fhir/Task?status=requested")).content
+    assert page.count(raw) == 1
+    assert page.index(first.encode()) < page.index(second.encode()) < page.index(raw)
+    assert raw in (await world.get(f"/fhir/Task/{second}")).content
+    assert (await world.get(f"/fhir/Task/{first}")).json()["resourceType"] == "Task"
 
 
-@pytest.mark.parametrize("caller", ["laboratory", "guid-laboratory"])
-async def test_fault_limited_to_one_caller(world, caller):
-    activate(world, {"kind": "status", "caller": caller})
-    assert (await world.client.get("/fhir/task", headers=world.laboratory)).status_code == 503
-    assert (await world.client.get("/fhir/task", headers=world.clinic)).status_code == 200
-    assert (await world.client.get("/fhir/task")).status_code == 401
+async def test_poison_in_first_resource_of_page(world):
+    await world.created_order()
+    world.activate({"kind": "poison_task", "poison": "nan"})
+    entries = json.loads((await world.get("/fhir/Task?status=requested")).content)["entry"]
+    assert ["description" in entry["resource"] for entry in entries] == [True, False, False]
 
 
-async def test_admin_endpoint_disabled_by_default(world):
-    assert (await world.client.get("/sandbox/faults")).status_code == 404
+async def test_fault_limited_to_one_caller(world):
+    for caller in ("laboratory", "guid-laboratory"):
+        world.activate({"kind": "status", "caller": caller})
+        callers = (world.laboratory, world.clinic, {})
+        assert [await world.status("/fhir/task", each) for each in callers] == [503, 200, 401]
 
 
-async def test_admin_endpoint_sets_faults(world_factory, helpers):
+async def test_admin_endpoint_sets_faults(world, world_factory):
+    assert (await world.client.get("/sandbox/faults")).status_code == 404, "off by default"
     world = world_factory(fault_admin=True)
     plan = {"seed": 1, "faults": [{"kind": "status", "status": 502, "route": "GET /fhir/*", "probability": 1.0}]}
     assert (await world.client.put("/sandbox/faults", json=plan)).status_code == 200
-    assert (await world.client.get("/fhir/task", headers=world.clinic)).status_code == 502
-    state = (await world.client.get("/sandbox/faults")).json()
-    assert state["faults"][0]["seen"] == 1
-    assert state["faults"][0]["fired"] == 1
+    assert await world.status("/fhir/task", world.clinic) == 502
+    (state,) = (await world.client.get("/sandbox/faults")).json()["faults"]
+    assert (state["seen"], state["fired"]) == (1, 1)
     wrong = await world.client.put("/sandbox/faults", json={"faults": [{"kind": "fire"}]})
     assert wrong.status_code == 400
-    assert "faults.0.kind" in helpers.diagnostics(wrong)
+    assert "faults.0.kind" in diagnostics(wrong)
     assert (await world.client.delete("/sandbox/faults")).json() == {"seed": 0, "faults": []}
-    assert (await world.client.get("/fhir/task", headers=world.clinic)).status_code == 200
+    assert await world.status("/fhir/task", world.clinic) == 200
 
 
-async def test_truncated_body_promises_more_than_sent(world, helpers):
-    created = (await world.upload(helpers.observation())).json()
-    activate(world, {"kind": "truncate"})
+async def test_admin_edits_and_deletes_resources_of_others(world, world_factory):
+    assert await world.status("/sandbox/resources/Task/1", {}, "PATCH", json={"status": "on-hold"}) in {404, 405}
+    world = world_factory(fault_admin=True)
+    task = (await world.created_order())["Task"][1]
+    path = f"/sandbox/resources/task/{task['id']}"
+    for status in ("on-hold", "completed", "requested"):
+        changed = (await world.client.patch(path, json={"status": status, "partOf": None})).json()
+        assert (changed["status"], "partOf" in changed) == (status, False)
+    assert (await world.get(f"/fhir/Task/{task['id']}")).headers["etag"] == 'W/"4"'
+    assert (await world.client.delete(path)).status_code == 204
+    assert (await world.get(f"/fhir/Task/{task['id']}")).status_code == 410
+    assert (await world.client.patch(path, json={})).status_code == 404
+
+
+async def test_truncated_body_promises_more_than_sent(world):
+    created = (await world.upload(observation())).json()
+    world.activate({"kind": "truncate"})
     transport = httpx.ASGITransport(world.app, raise_app_exceptions=True)
-    async with httpx.AsyncClient(transport=transport, base_url=helpers.BASE) as client:
+    async with httpx.AsyncClient(transport=transport, base_url=BASE) as client:
         with pytest.raises(ConnectionResetError):
             await client.get(f"/fhir/observation/{created['id']}", headers=world.clinic)
 
 
-def test_example_fault_plan_loads(request):
-    plan = load_plan(request.config.rootpath / "config" / "sandbox-faults.toml")
-    assert len({rule.kind for rule in plan.faults}) > 10
-
-
 async def test_request_log_shows_outcome_without_query(world_factory):
     world = world_factory(log_requests=True)
-    activate(world, {"kind": "status", "status": 503, "route": "GET /fhir/task"})
+    world.activate({"kind": "status", "status": 503, "route": "GET /fhir/task"})
     with capture_logs() as lines:
-        await world.client.get("/FHIR/task?identifier=secret|1", headers=world.clinic)
-        await world.client.get("/fhir/contract", headers=world.clinic)
+        await world.get("/FHIR/task?identifier=secret|1", world.clinic)
+        await world.get("/fhir/contract", world.clinic)
     logged = [(one["method"], one["path"], one["status"], one["faults"]) for one in lines]
     assert logged == [("GET", "/fhir/Task", 503, ["status"]), ("GET", "/fhir/Contract", 200, [])]
     assert "secret" not in str(lines)
-
-
-def test_every_fault_kind_documented(request):
-    text = (request.config.rootpath / "docs" / "sandbox.md").read_text()
-    for kind in FaultRule.model_fields["kind"].annotation.__args__:
-        assert f"`{kind}`" in text, kind
-    for field in FaultRule.model_fields:
-        assert f"`{field}`" in text, field
-
-
-def test_every_rule_documented(request):
-    text = (request.config.rootpath / "docs" / "sandbox.md").read_text()
-    for rule in get_args(SwitchableRule):
-        assert f"`{rule}`" in text, rule
-
-
-async def test_sign_in_gives_token_no_header_holds(world):
-    activate(world, {"kind": "bad_token", "route": "POST /connect/token", "token": "n\u00f6"})
-    assert (await fetch_tokens(world))["access_token"] == "n\u00f6"

@@ -6,13 +6,16 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from tests.integration.lab_sandbox.world import diagnostics
+
 CALLBACK = "http://127.0.0.1:9/callback"
 CLIENT = {"client_id": "clinic-app", "client_secret": "secret-clinic"}
+LAB_CLIENT = {"client_id": "lab-agent", "client_secret": "secret-lab"}
 REQUEST = {
-    "response_type": "code",
     "client_id": "clinic-app",
     "redirect_uri": CALLBACK,
     "state": "s&1",
+    "response_type": "code",
     "scope": "offline_access",
 }
 
@@ -28,186 +31,164 @@ async def token(world, **form):
     return await world.client.post("/connect/token", data=CLIENT | form)
 
 
-async def tokens_by_code(world, **more):
-    callback = await sign_in(world)
-    return await token(world, grant_type="authorization_code", code=callback["code"][0], redirect_uri=CALLBACK, **more)
+async def redeem(world, callback, **more):
+    form = {"code": callback["code"][0], "redirect_uri": CALLBACK} | more
+    return await token(world, grant_type="authorization_code", **form)
 
 
-async def read_status(world, access):
-    answer = await world.client.get("/fhir/Contract", headers={"Authorization": f"Bearer {access}"})
-    return answer.status_code
+async def tokens_by_code(world):
+    return (await redeem(world, await sign_in(world))).json()
+
+
+async def refresh(world, tokens):
+    return await token(world, grant_type="refresh_token", refresh_token=tokens["refresh_token"])
+
+
+async def read_status(world, tokens):
+    return await world.status("/fhir/Contract", {"Authorization": f"Bearer {tokens['access_token']}"})
+
+
+async def authorize(world, **changes):
+    return await world.client.get("/connect/authorize", params=REQUEST | changes)
 
 
 async def test_authorize_shows_form_and_returns_code_and_state(world):
-    page = await world.client.get("/connect/authorize", params=REQUEST)
+    page = await authorize(world)
     assert page.status_code == 200
     assert page.headers["content-type"].startswith("text/html")
     assert 'value="s&amp;1"' in page.text
+    wrong = await world.client.post("/connect/authorize", data=REQUEST | {"login": "clinic", "password": "no"})
+    assert (wrong.status_code, "location" in wrong.headers) == (401, False)
+    assert "Wrong login or password" in wrong.text
     callback = await sign_in(world)
     assert callback["state"] == ["s&1"]
-    answer = (await token(world, grant_type="authorization_code", code=callback["code"][0], redirect_uri=CALLBACK)).json()
-    assert answer["token_type"] == "Bearer"
-    assert answer["expires_in"] == 3600
-    assert await read_status(world, answer["access_token"]) == 200
+    answer = (await redeem(world, callback)).json()
+    assert (answer["token_type"], answer["expires_in"]) == ("Bearer", 3600)
+    assert await read_status(world, answer) == 200
 
 
-async def test_wrong_password_shows_form_again(world):
-    answer = await world.client.post("/connect/authorize", data=REQUEST | {"login": "clinic", "password": "no"})
-    assert answer.status_code == 401
-    assert "Wrong login or password" in answer.text
-    assert "location" not in answer.headers
-
-
-async def test_callback_url_must_match_exactly(world, helpers):
+async def test_callback_url_must_match_exactly(world):
     for uri in (CALLBACK + "/", "http://evil.example/callback", ""):
-        answer = await world.client.get("/connect/authorize", params=REQUEST | {"redirect_uri": uri})
+        answer = await authorize(world, redirect_uri=uri)
         assert answer.status_code == 400
-        assert "redirect_uri" in helpers.diagnostics(answer)
-    unknown = await world.client.get("/connect/authorize", params=REQUEST | {"client_id": "nobody"})
-    assert unknown.status_code == 400
-
-
-async def test_unsupported_response_type_returned_to_client(world):
-    answer = await world.client.get("/connect/authorize", params=REQUEST | {"response_type": "token"})
-    assert parse_qs(urlsplit(answer.headers["location"]).query)["error"] == ["unsupported_response_type"]
+        assert "redirect_uri" in diagnostics(answer)
+    assert (await authorize(world, client_id="nobody")).status_code == 400
+    unsupported = await authorize(world, response_type="token")
+    assert parse_qs(urlsplit(unsupported.headers["location"]).query)["error"] == ["unsupported_response_type"]
 
 
 async def test_code_reuse_revokes_its_tokens(world):
     """A code works once, and its second use revokes the tokens of the first one."""
     callback = await sign_in(world)
-    form = {"grant_type": "authorization_code", "code": callback["code"][0], "redirect_uri": CALLBACK}
-    first = (await token(world, **form)).json()
-    second = await token(world, **form)
-    assert second.status_code == 400
-    assert second.json()["error"] == "invalid_grant"
-    assert await read_status(world, first["access_token"]) == 401
+    first, second = (await redeem(world, callback)).json(), await redeem(world, callback)
+    assert (second.status_code, second.json()["error"]) == (400, "invalid_grant")
+    assert await read_status(world, first) == 401
 
 
-async def test_code_expires(world):
+async def test_code_expires_and_is_bound_to_its_request(world):
+    """To its callback address; one without a challenge may have been injected where a verifier comes with it."""
+    for more in ({"redirect_uri": CALLBACK + "x"}, {"code_verifier": "v" * 50}):
+        assert (await redeem(world, await sign_in(world), **more)).json()["error"] == "invalid_grant"
     callback = await sign_in(world)
     world.clock.advance(301)
-    answer = await token(world, grant_type="authorization_code", code=callback["code"][0], redirect_uri=CALLBACK)
-    assert answer.json()["error"] == "invalid_grant"
+    assert (await redeem(world, callback)).json()["error"] == "invalid_grant"
 
 
-async def test_code_bound_to_callback_url(world):
-    callback = await sign_in(world)
-    answer = await token(world, grant_type="authorization_code", code=callback["code"][0], redirect_uri=CALLBACK + "x")
-    assert answer.json()["error"] == "invalid_grant"
-
-
-@pytest.mark.parametrize("is_right", [True, False])
-async def test_pkce_verifier_checked(world, is_right):
+async def test_pkce_verifier_checked(world, world_factory):
     verifier = "v" * 50
     challenge = base64.urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest()).rstrip(b"=").decode()
-    callback = await sign_in(world, code_challenge=challenge, code_challenge_method="S256")
-    form = {"grant_type": "authorization_code", "code": callback["code"][0], "redirect_uri": CALLBACK}
-    answer = await token(world, **form, code_verifier=verifier if is_right else "w" * 50)
-    assert answer.status_code == (200 if is_right else 400)
+    for given, status in ((verifier, 200), ("w" * 50, 400)):
+        callback = await sign_in(world, code_challenge=challenge, code_challenge_method="S256")
+        assert (await redeem(world, callback, code_verifier=given)).status_code == status
+    for wrong in ("", "short", "+" * 43, "a" * 44):
+        callback = await sign_in(world, code_challenge=wrong, code_challenge_method="S256")
+        assert (callback["error"], "code" in callback) == (["invalid_request"], False)
+    requiring = world_factory(tokens={"require_pkce": True})
+    assert "code_challenge" in (await authorize(requiring)).headers["location"]
 
 
-async def test_pkce_can_be_required(world_factory):
-    world = world_factory(tokens={"require_pkce": True})
-    answer = await world.client.get("/connect/authorize", params=REQUEST)
-    assert "code_challenge" in answer.headers["location"]
-
-
-async def test_refresh_token_rotates(world):
-    first = (await tokens_by_code(world)).json()
-    second = (await token(world, grant_type="refresh_token", refresh_token=first["refresh_token"])).json()
+async def test_refresh_token_rotates(world, world_factory):
+    first = await tokens_by_code(world)
+    second = (await refresh(world, first)).json()
     assert second["refresh_token"] != first["refresh_token"]
-    again = await token(world, grant_type="refresh_token", refresh_token=first["refresh_token"])
-    assert again.status_code == 400
-    assert again.json()["error"] == "invalid_grant"
-    assert await read_status(world, second["access_token"]) == 200
-
-
-async def test_reused_refresh_token_can_end_session(world_factory):
-    world = world_factory(tokens={"reuse_revokes": True})
-    first = (await tokens_by_code(world)).json()
-    second = (await token(world, grant_type="refresh_token", refresh_token=first["refresh_token"])).json()
-    await token(world, grant_type="refresh_token", refresh_token=first["refresh_token"])
-    assert await read_status(world, second["access_token"]) == 401
-
-
-async def test_refresh_without_rotation_keeps_refresh_token(world_factory):
-    world = world_factory(tokens={"rotate_refresh": False})
-    first = (await tokens_by_code(world)).json()
+    again = await refresh(world, first)
+    assert (again.status_code, again.json()["error"]) == (400, "invalid_grant")
+    assert await read_status(world, second) == 200
+    strict = world_factory(tokens={"reuse_revokes": True})
+    first = await tokens_by_code(strict)
+    second = (await refresh(strict, first)).json()
+    await refresh(strict, first)
+    assert await read_status(strict, second) == 401
+    keeping = world_factory(tokens={"rotate_refresh": False})
+    first = await tokens_by_code(keeping)
     for _ in range(2):
-        answer = (await token(world, grant_type="refresh_token", refresh_token=first["refresh_token"])).json()
-        assert answer["refresh_token"] == first["refresh_token"]
+        assert (await refresh(keeping, first)).json()["refresh_token"] == first["refresh_token"]
 
 
 async def test_expired_access_token_is_refreshed(world_factory):
     world = world_factory(tokens={"lifetime_seconds": 60})
-    first = (await tokens_by_code(world)).json()
+    first = await tokens_by_code(world)
     assert first["expires_in"] == 60
     world.clock.advance(60)
-    assert await read_status(world, first["access_token"]) == 401
-    second = (await token(world, grant_type="refresh_token", refresh_token=first["refresh_token"])).json()
-    assert await read_status(world, second["access_token"]) == 200
-
-
-async def test_token_response_without_expires_in(world_factory):
-    world = world_factory(tokens={"send_expires_in": False})
-    assert "expires_in" not in (await tokens_by_code(world)).json()
+    assert await read_status(world, first) == 401
+    assert await read_status(world, (await refresh(world, first)).json()) == 200
+    assert "expires_in" not in await tokens_by_code(world_factory(tokens={"send_expires_in": False}))
 
 
 async def test_password_grant_secret_in_header_or_form(world):
     form = {"grant_type": "password", "username": "laboratory", "password": "pw-lab"}
-    posted = await world.client.post("/connect/token", data=form | {"client_id": "lab-agent", "client_secret": "secret-lab"})
-    basic = await world.client.post("/connect/token", data=form, auth=("lab-agent", "secret-lab"))
+    posted = await world.client.post("/connect/token", data=form | LAB_CLIENT)
+    basic = await world.client.post("/connect/token", data=form, auth=tuple(LAB_CLIENT.values()))
     assert posted.json()["refresh_token"] != basic.json()["refresh_token"]
-    assert await read_status(world, basic.json()["access_token"]) == 200
-    wrong = await world.client.post("/connect/token", data=form | {"password": "no"}, auth=("lab-agent", "secret-lab"))
+    assert await read_status(world, basic.json()) == 200
+    wrong = await world.client.post("/connect/token", data=form | LAB_CLIENT | {"password": "no"})
     assert wrong.json()["error"] == "invalid_grant"
+    own = (await token(world, grant_type="client_credentials")).json()
+    assert "refresh_token" not in own
+    assert await read_status(world, own) == 200
 
 
-async def test_client_credentials_give_no_refresh_token(world):
-    answer = (await token(world, grant_type="client_credentials")).json()
-    assert "refresh_token" not in answer
-    assert await read_status(world, answer["access_token"]) == 200
-
-
-@pytest.mark.parametrize(
-    ("form", "status", "error"),
-    [
+async def test_token_error_has_oauth_and_fhir_form(world):
+    for form, status, error in (
         ({"grant_type": "password"}, 401, "invalid_client"),
         (CLIENT | {"grant_type": "magic"}, 400, "unsupported_grant_type"),
         (CLIENT | {"grant_type": "refresh_token", "refresh_token": "x"}, 400, "invalid_grant"),
-    ],
-)
-async def test_token_error_has_oauth_and_fhir_form(world, helpers, form, status, error):
-    answer = await world.client.post("/connect/token", data=form)
-    assert answer.status_code == status
-    assert answer.json()["error"] == error
-    assert error in helpers.diagnostics(answer)
+    ):
+        answer = await world.client.post("/connect/token", data=form)
+        assert (answer.status_code, answer.json()["error"]) == (status, error)
+        assert error in diagnostics(answer)
 
 
 async def test_token_request_must_be_form(world):
     answer = await world.client.post("/connect/token", json=CLIENT)
-    assert answer.status_code == 400
-    assert answer.json()["error"] == "invalid_request"
-    twice = await world.client.post(
-        "/connect/token", content="client_id=a&client_id=b", headers={"Content-Type": "application/x-www-form-urlencoded"}
-    )
+    assert (answer.status_code, answer.json()["error"]) == (400, "invalid_request")
+    form = {"Content-Type": "application/x-www-form-urlencoded"}
+    twice = await world.client.post("/connect/token", content="client_id=a&client_id=b", headers=form)
     assert twice.json()["error"] == "invalid_request"
 
 
 async def test_refresh_token_revocation_ends_session(world):
-    first = (await tokens_by_code(world)).json()
+    """But not by another client."""
+    first = await tokens_by_code(world)
+    for name in ("access_token", "refresh_token"):
+        answer = await world.client.post("/connect/revocation", data=LAB_CLIENT | {"token": first[name]})
+        assert (answer.status_code, answer.json()["error"]) == (400, "invalid_grant")
+    assert await read_status(world, first) == 200
     answer = await world.client.post("/connect/revocation", data=CLIENT | {"token": first["refresh_token"]})
     assert answer.status_code == 200
-    assert await read_status(world, first["access_token"]) == 401
-    assert (await token(world, grant_type="refresh_token", refresh_token=first["refresh_token"])).status_code == 400
+    assert await read_status(world, first) == 401
+    assert (await refresh(world, first)).status_code == 400
 
 
-async def test_missing_or_wrong_authorization_header_rejected(world, helpers):
-    for header in (None, "Bearer nonsense", "Basic !!!", "Basic eDp5", "Digest x"):
-        answer = await world.client.get("/fhir/Contract", headers={"Authorization": header} if header else {})
-        assert answer.status_code == 401
-        assert "Authorization" in helpers.diagnostics(answer)
-        assert answer.headers["www-authenticate"].startswith("Bearer")
+@pytest.mark.parametrize(
+    "header",
+    [None, "Bearer nonsense", "Basic !!!", "Basic eDp5", "Digest x", "Basic é".encode(), b"Basic \xff\xff", b"Bearer \xe9"],
+)
+async def test_missing_or_wrong_authorization_header_rejected(world, header):
+    answer = await world.client.get("/fhir/Contract", headers={"Authorization": header} if header else {})
+    assert answer.status_code == 401
+    assert "Authorization" in diagnostics(answer)
+    assert answer.headers["www-authenticate"].startswith("Bearer")
 
 
 async def test_basic_authentication_must_be_switched_on(world_factory):
@@ -215,25 +196,3 @@ async def test_basic_authentication_must_be_switched_on(world_factory):
     for allowed, status in ((None, 401), (False, 401), (True, 200)):
         world = world_factory(tokens={} if allowed is None else {"allow_basic": allowed})
         assert (await world.client.get("/fhir/Contract", auth=("clinic", "pw-clinic"))).status_code == status
-
-
-async def test_other_clients_token_not_revoked(world):
-    first = (await tokens_by_code(world)).json()
-    other = {"client_id": "lab-agent", "client_secret": "secret-lab"}
-    for name in ("access_token", "refresh_token"):
-        answer = await world.client.post("/connect/revocation", data=other | {"token": first[name]})
-        assert answer.status_code == 400
-        assert answer.json()["error"] == "invalid_grant"
-    assert await read_status(world, first["access_token"]) == 200
-
-
-async def test_verifier_without_challenge_rejected(world):
-    """A code that was requested without PKCE but redeemed with it may have been injected by an attacker."""
-    assert (await tokens_by_code(world, code_verifier="v" * 50)).json()["error"] == "invalid_grant"
-
-
-@pytest.mark.parametrize("challenge", ["", "short", "+" * 43, "a" * 44])
-async def test_invalid_challenge_rejected_immediately(world, challenge):
-    callback = await sign_in(world, code_challenge=challenge, code_challenge_method="S256")
-    assert callback["error"] == ["invalid_request"]
-    assert "code" not in callback

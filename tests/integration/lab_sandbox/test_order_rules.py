@@ -5,326 +5,310 @@ import copy
 import httpx
 import pytest
 
-
-async def assert_rejected(world, helpers, change, *names, lines=2):
-    """The changed order is rejected, the diagnostics contain all names, and nothing was stored."""
-    patient = await world.patient()
-    bundle = helpers.order_bundle(patient, lines)
-    change(bundle)
-    before = world.app.state.service.store.counts()
-    answer = await world.client.post("/fhir/$CreateDiagnosticRequest", json=bundle, headers=world.clinic)
-    assert answer.status_code == 422, answer.text
-    text = helpers.diagnostics(answer)
-    for name in names:
-        assert name in text
-    assert world.app.state.service.store.counts() == before
-
-
-def first(bundle, kind):
-    return next(one["resource"] for one in bundle["entry"] if one["resource"]["resourceType"] == kind)
-
-
-def every(bundle, kind):
-    return [one["resource"] for one in bundle["entry"] if one["resource"]["resourceType"] == kind]
-
-
-async def test_rule_1_lines_share_requisition(world, helpers):
-    def change(bundle):
-        every(bundle, "ProcedureRequest")[1]["requisition"] = {"system": "urn:clinic:orders", "value": "another"}
-
-    await assert_rejected(world, helpers, change, "Bundle.entry[4].resource.requisition", "one-requisition")
-    await assert_rejected(world, helpers, lambda bundle: first(bundle, "ProcedureRequest").pop("requisition"), "requisition")
-
-
-async def test_rule_1_lines_share_contract(world, helpers):
-    def change(bundle):
-        every(bundle, "ProcedureRequest")[1]["supportingInfo"][0]["identifier"]["value"] = "C-200"
-
-    await assert_rejected(world, helpers, change, "Bundle.entry[4].resource.supportingInfo", "one-contract)")
-
-
-async def test_rule_1_lines_share_contract_link_type(world, helpers):
-    def change(bundle):
-        every(bundle, "ProcedureRequest")[1]["supportingInfo"] = [{"reference": "contract/contract-100"}]
-
-    await assert_rejected(world, helpers, change, "one-contract-link-type")
-
-
-@pytest.mark.parametrize("link", ["contract/contract-100", "http://exchange.test/fhir/Contract/contract-100"])
-async def test_rule_1_contract_link_by_reference_accepted(world, link):
-    def change(bundle):
-        for one in every(bundle, "ProcedureRequest"):
-            one["supportingInfo"] = [{"reference": link}]
-
-    answer = await world.order(change=change)
-    assert answer.status_code == 200, answer.text
-
-
-@pytest.mark.parametrize(
-    ("info", "rule"),
-    [
-        (None, "contract-link"),
-        ([{"identifier": {"system": "http://codes.lab.example/contract", "value": "C-404"}}], "contract-known"),
-        ([{"identifier": {"system": "http://codes.lab.example/contract", "value": "C-900"}}], "contract-party"),
-        ([{"reference": "contract/contract-404"}], "contract-known"),
-    ],
+from tests.integration.lab_sandbox.world import (
+    BASE,
+    DROP,
+    LAB,
+    diagnostics,
+    find_accepted,
+    grant,
+    local_urn,
+    order_bundle,
+    patient,
+    resources_of_type,
 )
-async def test_contract_must_be_linked_known_and_own(world, helpers, info, rule):
-    def change(bundle):
-        for one in every(bundle, "ProcedureRequest"):
-            one["supportingInfo"] = copy.deepcopy(info)
 
-    await assert_rejected(world, helpers, change, "supportingInfo", rule)
+CONTRACT = f"{LAB}/contract"
+STUDY = "2.code.coding.0.code"
+PEOPLE = {"identifier": {"system": "urn:people", "value": "1"}}
 
 
-async def test_rule_2_two_specimen_types_need_two_items(world, helpers):
+def by_code(code):
+    return [{"identifier": {"system": CONTRACT, "value": code}}]
+
+
+async def test_rule_1_lines_share_requisition(world):
+    rows = [
+        ("4.requisition", "one-requisition", {"4.requisition.value": "another"}),
+        ("2.requisition", "requisition", {"2.requisition": DROP}),
+    ]
+    assert await find_accepted(world, rows) == []
+
+
+async def test_rule_1_lines_share_contract(world):
+    rows = [("4.supportingInfo", "one-contract", {"4.supportingInfo.0.identifier.value": "C-200"})]
+    assert await find_accepted(world, rows) == []
+
+
+async def test_rule_1_lines_share_contract_link_type(world):
+    rows = [("4.supportingInfo", "one-contract-link-type", {"4.supportingInfo": [{"reference": "contract/contract-100"}]})]
+    assert await find_accepted(world, rows) == []
+    for link in ("contract/contract-100", f"{BASE}fhir/Contract/contract-100"):
+        assert (await world.order(change={"2,4.supportingInfo": [{"reference": link}]})).status_code == 200
+
+
+async def test_contract_must_be_linked_known_and_own(world):
+    links = {
+        "contract-link": None,
+        "contract-known": by_code("C-404"),
+        "contract-party": by_code("C-900"),
+        "contract-known ": [{"reference": "contract/contract-404"}],
+    }
+    rows = [("2.supportingInfo", rule.strip(), {"2,4.supportingInfo": info}) for rule, info in links.items()]
+    assert await find_accepted(world, rows) == []
+
+
+async def test_rule_2_two_specimen_types_need_two_items(world):
     """A line with two specimen types is rejected unless its item allows several specimens."""
     choice = [{"specimen_code": 108}, {"specimen_code": 112}]
-    world.lab.responses["/api/nomenclature"] = httpx.Response(
-        200,
-        json=[
-            {"id": "001.000", "multiple_specimen": False, "specimen": choice},
-            {"id": "001.001", "multiple_specimen": True, "specimen": choice},
-        ],
-    )
-    await world.client.get("/nomenclature?contract=C-100", headers=world.clinic)
+    items = [{"id": f"001.00{number}", "multiple_specimen": number == 1, "specimen": choice} for number in range(2)]
+    world.lab.responses["/api/nomenclature"] = httpx.Response(200, json=items)
+    await world.get("/nomenclature?contract=C-100", world.clinic)
 
-    def second_type(bundle, line):
-        specimen = copy.deepcopy(next(one for one in bundle["entry"] if one["resource"]["resourceType"] == "Specimen"))
-        specimen["fullUrl"] = helpers.local()
-        specimen["resource"]["type"]["coding"][0]["code"] = "112"
-        bundle["entry"].append(specimen)
-        every(bundle, "ProcedureRequest")[line]["specimen"].append({"reference": specimen["fullUrl"]})
+    def second_type(line):
+        def change(bundle):
+            specimen = copy.deepcopy(bundle["entry"][1]) | {"fullUrl": local_urn()}
+            specimen["resource"]["type"]["coding"][0]["code"] = "112"
+            bundle["entry"].append(specimen)
+            resources_of_type(bundle, "ProcedureRequest")[line]["specimen"].append({"reference": specimen["fullUrl"]})
 
-    await assert_rejected(world, helpers, lambda bundle: second_type(bundle, 0), "specimen", "one-specimen-type")
-    answer = await world.order(change=lambda bundle: second_type(bundle, 1))
-    assert answer.status_code == 200, answer.text
+        return change
+
+    assert await find_accepted(world, [("2.specimen", "one-specimen-type", second_type(0))]) == []
+    assert (await world.order(change=second_type(1))).status_code == 200
 
 
-@pytest.mark.parametrize(
-    ("study", "second", "is_valid"),
-    [
-        ("042.036", "1234-5678", True),
-        ("042.036", "123-456-789", False),
-        ("042.036", None, False),
-        ("042.075", "1234-5678", True),
-        ("042.075", "1234-567", False),
-        ("042.076", "123-456-789", True),
-        ("042.076", "1234-5678", False),
-    ],
-)
-async def test_rule_3_special_studies_need_second_barcode(world, helpers, study, second, is_valid):
-    def change(bundle):
-        first(bundle, "ProcedureRequest")["code"]["coding"][0]["code"] = study
-        if second:
-            box = first(bundle, "Specimen")["container"][0]
-            box["identifier"].append({"system": "http://codes.lab.example/second-labels", "value": second})
+async def test_rule_3_special_studies_need_second_barcode(world):
+    box = "1.container.0.identifier"
 
-    if is_valid:
-        assert (await world.order(change=change)).status_code == 200
-    else:
-        await assert_rejected(world, helpers, change, "Bundle.entry[1].resource.container", study, "two-barcodes")
+    def labelled(study, second):
+        return {STUDY: study, box: lambda own: [*own, {"system": f"{LAB}/second-labels", "value": second}]}
+
+    for study, second in (("042.036", "1234-5678"), ("042.075", "1234-5678"), ("042.076", "123-456-789")):
+        assert (await world.order(change=labelled(study, second))).status_code == 200, study
+    wrong = [("042.036", "123-456-789"), ("042.075", "1234-567"), ("042.076", "1234-5678")]
+    changes = [{STUDY: "042.036"}, *(labelled(*each) for each in wrong)]
+    rows = [("1.container[0].identifier", "two-barcodes", each) for each in changes]
+    assert await find_accepted(world, rows) == []
 
 
-@pytest.mark.parametrize(("number", "is_valid"), [("12345-ABCDE-12345678", True), ("12345-ABCDE-1234567", False), (None, False)])
-async def test_rule_4_follow_up_alone_with_old_number(world, helpers, number, is_valid):
-    """The follow-up study is ordered alone, with the number of the earlier order."""
+async def test_rule_4_follow_up_alone_with_old_number(world):
+    """The follow-up study is ordered alone, with the number of the earlier order; beside other studies it needs none."""
 
-    def change(bundle):
-        line = first(bundle, "ProcedureRequest")
-        line["code"]["coding"][0]["code"] = "190.1558"
-        if number:
-            line["basedOn"] = [{"identifier": {"system": "http://codes.lab.example/mis", "value": number}}]
+    def follow_up(*numbers):
+        def change(bundle):
+            line = resources_of_type(bundle, "ProcedureRequest")[0]
+            line["code"]["coding"][0]["code"] = "190.1558"
+            line["basedOn"] = [{"identifier": {"system": f"{LAB}/mis", "value": each}} for each in numbers]
 
-    if is_valid:
-        assert (await world.order(1, change)).status_code == 200
-    else:
-        await assert_rejected(world, helpers, change, "Bundle.entry[2].resource.basedOn", "follow-up-number", lines=1)
+        return change
 
-
-async def test_rule_4_ignores_other_studies(world):
-    def change(bundle):
-        first(bundle, "ProcedureRequest")["code"]["coding"][0]["code"] = "190.1558"
-
-    assert (await world.order(2, change)).status_code == 200
+    assert (await world.order(1, follow_up("12345-ABCDE-12345678"))).status_code == 200
+    assert (await world.order(2, {STUDY: "190.1558"})).status_code == 200
+    rows = [
+        ("2.basedOn[0]", "follow-up-number", follow_up("12345-ABCDE-1234567")),
+        ("2.basedOn", "follow-up-number", {STUDY: "190.1558"}),
+    ]
+    assert await find_accepted(world, rows, lines=1) == []
 
 
-async def test_rule_5_if_none_exist_keeps_identifiers_unique(world, helpers):
-    bundle = helpers.order_bundle(await world.patient(), 3)
-    identifier = first(bundle, "ProcedureRequest")["identifier"][0]
+async def test_rule_5_if_none_exist_keeps_identifiers_unique(world):
+    bundle = order_bundle(await world.patient(), 3)
+    identifier = bundle["entry"][2]["resource"]["identifier"][0]
     header = {"If-None-Exist": f"identifier={identifier['system']}|{identifier['value']}"}
-    first_answer = await world.client.post("/fhir/$CreateDiagnosticRequest", json=bundle, headers=world.clinic | header)
-    counts = world.app.state.service.store.counts()
-    second_answer = await world.client.post("/fhir/$CreateDiagnosticRequest", json=bundle, headers=world.clinic | header)
-    assert first_answer.status_code == second_answer.status_code == 200
-    assert world.app.state.service.store.counts() == counts
 
-    def ids(answer):
-        return {entry["resource"]["id"] for entry in answer.json()["entry"]}
+    async def send(**more):
+        return await world.client.post("/fhir/$CreateDiagnosticRequest", json=bundle, headers=world.clinic | more)
 
-    assert ids(first_answer) == ids(second_answer)
-    await world.client.post("/fhir/$CreateDiagnosticRequest", json=bundle, headers=world.clinic)
-    third = await world.client.post("/fhir/$CreateDiagnosticRequest", json=bundle, headers=world.clinic | header)
-    assert third.status_code == 412
-    assert "If-None-Exist" in helpers.diagnostics(third)
+    first, counts = await send(**header), world.counts()
+    again = await send(**header)
+    assert first.status_code == again.status_code == 200
+    assert world.counts() == counts
+    ids = [{entry["resource"]["id"] for entry in answer.json()["entry"]} for answer in (first, again)]
+    assert ids[0] == ids[1]
+    await send()
+    several = await send(**header)
+    assert several.status_code == 412
+    assert "If-None-Exist" in diagnostics(several)
 
 
-def remove_all(kind):
+def without(kind):
     def change(bundle):
         bundle["entry"] = [one for one in bundle["entry"] if one["resource"]["resourceType"] != kind]
 
     return change
 
 
-def update_resource(kind, number, **fields):
-    def change(bundle):
-        every(bundle, kind)[number].update(copy.deepcopy(fields))
-
-    return change
+def bundle_level(**fields):
+    return lambda bundle: bundle.update(fields)
 
 
-@pytest.mark.parametrize(
-    ("change", "names"),
-    [
-        (remove_all("ProcedureRequest"), ["at least one ProcedureRequest", "order-counts"]),
-        (remove_all("Specimen"), ["at least one Specimen", "order-counts"]),
-        (remove_all("Task"), ["order-counts", "one-task-per-line"]),
-        (update_resource("Task", 0, status="completed"), ["Bundle.entry[0].resource.status", "task-requested"]),
-        (update_resource("Task", 0, meta={}), ["Bundle.entry[0].resource.meta.security", "task-rights"]),
-        (update_resource("Task", 1, partOf=[]), ["Bundle.entry[3].resource.partOf", "task-part-of"]),
-        (update_resource("Task", 1, basedOn=[]), ["Bundle.entry[3].resource.basedOn", "task-based-on", "one-task-per-line"]),
-        (
-            update_resource(
-                "Task", 0, input=[{"type": {"coding": [{"system": "http://codes.lab.example/notification", "code": "fax"}]}}]
-            ),
-            ["input[0]", "task-notification"],
-        ),
-        (update_resource("ProcedureRequest", 0, status="draft"), ["Bundle.entry[2].resource.status", "line-status"]),
-        (update_resource("ProcedureRequest", 0, code={"text": "x"}), ["Bundle.entry[2].resource.code", "line-code"]),
-        (update_resource("ProcedureRequest", 0, occurrenceDateTime="2026-01-05T08:00:00"), ["occurrenceDateTime", "line-moment"]),
-        (update_resource("ProcedureRequest", 0, subject={}), ["Bundle.entry[2].resource.subject", "subject"]),
-        (
-            update_resource("ProcedureRequest", 0, specimen=[{"reference": "urn:uuid:00000000-0000-0000-0000-000000000000"}]),
-            ["specimen[0]", "line-specimen", "local-reference"],
-        ),
-        (
-            update_resource("ProcedureRequest", 0, meta={"security": [{"system": "read", "code": "nobody"}]}),
-            ["rights-guid", "nobody"],
-        ),
-        (
-            update_resource("ProcedureRequest", 0, meta={"security": [{"system": "rule", "code": "guid-laboratory"}]}),
-            ["rights-shape"],
-        ),
-        (update_resource("Specimen", 0, type={}), ["Bundle.entry[1].resource.type", "specimen-type"]),
-        (update_resource("Specimen", 0, extension=[]), ["Bundle.entry[1].resource.extension", "specimen-extension"]),
-        (
-            update_resource("Specimen", 0, container=[{}]),
-            ["container[0].identifier", "container[0].type", "container[0].specimenQuantity.value"],
-        ),
-        (
-            update_resource("Specimen", 0, collection={"collectedDateTime": "yesterday", "method": {}}),
-            ["collectedDateTime", "collection.method"],
-        ),
-        (update_resource("QuestionnaireResponse", 0, status="in-progress"), ["answers-status"]),
-        (update_resource("QuestionnaireResponse", 0, subject={"reference": "patient/1"}), ["answers-subject"]),
-        (update_resource("QuestionnaireResponse", 0, source=None), ["answers-source"]),
-        (lambda bundle: bundle.update(type="transaction"), ["Bundle.type"]),
-        (lambda bundle: bundle.update(entry=[]), ["Bundle.entry"]),
-        (lambda bundle: bundle["entry"][0].update(fullUrl="http://x/1"), ["Bundle.entry[0].fullUrl"]),
-        (lambda bundle: bundle["entry"][1].update(fullUrl=bundle["entry"][0]["fullUrl"]), ["Bundle.entry[1].fullUrl"]),
-        (lambda bundle: bundle["entry"][0]["resource"].update(resourceType="Patient"), ["bundle-types"]),
-        (lambda bundle: bundle["entry"].append(7), ["Bundle.entry[7].resource"]),
-    ],
-)
-async def test_order_required_fields_checked(world, helpers, change, names):
-    await assert_rejected(world, helpers, change, *names)
+def entry_level(number, **fields):
+    return lambda bundle: bundle["entry"][number].update(fields)
 
 
-async def test_order_has_one_patient(world, helpers):
-    other = await world.patient()
-    await assert_rejected(
-        world, helpers, update_resource("Specimen", 0, subject={"reference": f"patient/{other}"}), "one-patient"
-    )
+def only(array):
+    """The first one in place of an array of it."""
+    return array[0]
 
 
-async def test_missing_or_unreadable_references_rejected(world, helpers):
-    answer = await world.client.post("/fhir/Patient", json=helpers.patient(meta={}), headers=world.stranger)
-    await assert_rejected(
-        world, helpers, update_resource("QuestionnaireResponse", 0, source={"reference": "patient/404"}), "reference-known"
-    )
-    await assert_rejected(
-        world,
-        helpers,
-        update_resource("QuestionnaireResponse", 0, source={"reference": f"patient/{answer.json()['id']}"}),
-        "reference-right",
-    )
+def ordered_for_tube(bundle):
+    tube = {"reference": bundle["entry"][1]["fullUrl"]}
+    for number, name in ((1, "subject"), (2, "subject"), (4, "subject"), (6, "source")):
+        bundle["entry"][number]["resource"][name] = tube
 
 
-async def test_all_problems_reported_at_once(world, helpers):
-    def change(bundle):
-        update_resource("Specimen", 0, extension=[])(bundle)
-        update_resource("ProcedureRequest", 1, status="draft")(bundle)
+REQUIRED = [
+    ("entry", "order-counts", without("ProcedureRequest")),
+    ("entry", "order-counts", without("Specimen")),
+    ("entry", "order-counts", without("Task")),
+    ("entry[2].resource", "one-task-per-line", without("Task")),
+    ("0.status", "task-requested", {"0.status": "completed"}),
+    ("0.meta.security", "task-rights", {"0.meta": {}}),
+    ("3.partOf", "task-part-of", {"3.partOf": []}),
+    ("3.basedOn", "task-based-on", {"3.basedOn": []}),
+    ("entry[2].resource", "one-task-per-line", {"3.basedOn": []}),
+    ("2.status", "line-status", {"2.status": "draft"}),
+    ("2.code", "line-code", {"2.code": {"text": "x"}}),
+    ("2.occurrenceDateTime", "line-moment", {"2.occurrenceDateTime": "2026-01-05T08:00:00"}),
+    ("2.subject", "subject", {"2.subject": {}}),
+    ("2.specimen[0]", "line-specimen", {"2.specimen": [{"reference": f"urn:uuid:{'0' * 8}-0000-0000-0000-{'0' * 12}"}]}),
+    ("2.specimen", "line-specimen", {"2.specimen": DROP}),
+    ("2.specimen", "line-specimen", {"2.specimen": []}),
+    ("2.meta.security[0].code", "rights-guid", {"2.meta": grant("read", guid="nobody")}),
+    ("2.meta.security[0]", "rights-shape", {"2.meta": grant("rule")}),
+    ("1.type", "specimen-type", {"1.type": {}}),
+    ("1.extension", "specimen-extension", {"1.extension": []}),
+    ("1.container", "specimen-container", {"1.container": DROP}),
+    ("1.container", "specimen-container", {"1.container": []}),
+    ("1.container[0].identifier", "container-barcode", {"1.container": [{}]}),
+    ("1.container[0].type", "container-type", {"1.container": [{}]}),
+    ("1.container[0].specimenQuantity.value", "container-quantity", {"1.container": [{}]}),
+    ("1.collection", "specimen-collection", {"1.collection": DROP}),
+    ("1.collection", "specimen-collection", {"1.collection": {}}),
+    ("1.collection", "specimen-collection", {"1.collection": "today"}),
+    ("1.collection.collectedDateTime", "specimen-collected", {"1.collection.collectedDateTime": "yesterday"}),
+    ("1.collection.method", "specimen-method", {"1.collection.method": {}}),
+    ("6.status", "answers-status", {"6.status": "in-progress"}),
+    ("6.subject", "answers-subject", {"6.subject": {"reference": "patient/1"}}),
+    ("6.source", "answers-source", {"6.source": None}),
+    ("6.source", "answers-source", {"6.source": {}}),
+    ("6.item[0].item[0].linkId", "answers-link-id", {"6.item": [{"linkId": "1", "item": [{"answer": [{}]}]}]}),
+    ("6.item[0].item[0].answer[0].value[x]", "answers-value", {"6.item": [{"linkId": "1", "item": [{"answer": [{}]}]}]}),
+    ("2.identifier[0]", "line-identifier", {"2.identifier": [{"value": "1"}]}),
+    ("type", "bundle-type", bundle_level(type="transaction")),
+    ("entry", "bundle-entry", bundle_level(entry=[])),
+    ("entry[0].fullUrl", "bundle-full-url", entry_level(0, fullUrl="http://x/1")),
+    ("entry[1].fullUrl", "bundle-full-url", lambda bundle: bundle["entry"][1].update(fullUrl=bundle["entry"][0]["fullUrl"])),
+    ("0.resourceType", "bundle-types", {"0.resourceType": "Patient"}),
+    ("entry[7].resource", "bundle-entry", lambda bundle: bundle["entry"].append(7)),
+    # arrays of the tables
+    ("2.identifier", "array", {"2.identifier": only}),
+    ("2.supportingInfo", "array", {"2.supportingInfo": only}),
+    ("2.specimen", "array", {"2.specimen": only}),
+    ("2.code.coding", "array", {"2.code.coding": only}),
+    ("2.note", "array", {"2.note": "please"}),
+    ("3.basedOn", "array", {"3.basedOn": only}),
+    ("3.partOf", "array", {"3.partOf": only}),
+    ("0.input", "array", {"0.input": "sms"}),
+    ("1.container", "array", {"1.container": only}),
+    ("1.container[0].identifier", "array", {"1.container.0.identifier": only}),
+    ("6.item", "array", {"6.item": only}),
+    ("6.item[0].answer", "array", {"6.item.0.answer": only}),
+]  # fmt: skip
 
-    await assert_rejected(world, helpers, change, "specimen-extension", "line-status")
+
+@pytest.mark.parametrize("part", range(4))
+async def test_order_required_fields_checked(world, part):
+    assert await find_accepted(world, REQUIRED[part::4]) == []
+
+
+async def test_order_has_one_patient_that_can_be_read(world):
+    other, hidden = f"patient/{await world.patient()}", patient(meta={})
+    unseen = (await world.client.post("/fhir/Patient", json=hidden, headers=world.stranger)).json()["id"]
+    rows = [
+        ("1.subject", "one-patient", {"1.subject.reference": other}),
+        ("6.source", "one-patient", {"6.source.reference": other}),
+        ("6.source.reference", "reference-known", {"6.source.reference": "patient/404"}),
+        ("6.source.reference", "reference-right", {"6.source.reference": f"patient/{unseen}"}),
+        *((each, "reference-type", ordered_for_tube) for each in ("1.subject", "2.subject", "4.subject", "6.source")),
+    ]
+    assert await find_accepted(world, rows) == []
+
+
+async def test_all_problems_reported_at_once(world):
+    change = {"1.extension": [], "4.status": "draft"}
+    rows = [("1.extension", "specimen-extension", change), ("4.status", "line-status", change)]
+    assert await find_accepted(world, rows) == []
 
 
 async def test_rule_can_be_disabled(world_factory):
     world = world_factory(rules={"off": ("line-status",)})
-    assert (await world.order(change=update_resource("ProcedureRequest", 0, status="draft"))).status_code == 200
+    assert (await world.order(change={"2.status": "draft"})).status_code == 200
 
 
-async def test_global_patient_identifier_replaces_patient(world):
-    def change(bundle):
-        for one in every(bundle, "ProcedureRequest") + every(bundle, "Specimen"):
-            one["subject"] = {"identifier": {"system": "urn:people", "value": "1"}}
-        first(bundle, "QuestionnaireResponse")["source"] = {"identifier": {"system": "urn:people", "value": "1"}}
-
-    answer = await world.order(change=change)
+async def test_other_ways_to_name_the_patient_accepted(world):
+    """By a global identifier, and by another spelling of the reference."""
+    answer = await world.order(change={"1,2,4.subject": PEOPLE, "6.source": PEOPLE})
     assert answer.status_code == 200, answer.text
 
+    def in_full(reference):
+        return f"{BASE}fhir/Patient/{reference.partition('/')[2]}"
 
-async def test_local_references_replaced_in_every_place(world, helpers):
+    assert (await world.order(change={"2.subject.reference": in_full})).status_code == 200
+
+
+async def test_local_references_replaced_everywhere(world):
+    """Also where no table names them; the client's own identifiers, which may be such addresses, stay."""
+
     def change(bundle):
-        line = next(one["fullUrl"] for one in bundle["entry"] if one["resource"]["resourceType"] == "ProcedureRequest")
-        item = first(bundle, "QuestionnaireResponse")["item"][0]
-        item["item"] = [
-            {
-                "linkId": "1.1",
-                "text": "Line",
-                "answer": [{"valueReference": {"reference": line.upper().replace("URN:UUID", "urn:uuid")}}],
-            }
-        ]
-        first(bundle, "Task")["extension"] = [{"url": "urn:about", "valueUri": line}]
+        urls = [one["fullUrl"] for one in bundle["entry"]]
+        task, tube, line, *_, answers = (one["resource"] for one in bundle["entry"])
+        line["supportingInfo"].append({"reference": urls[6]})
+        line["identifier"] = [{"system": "urn:ietf:rfc:3986", "value": urls[2]}]
+        for number in (2, 4):
+            bundle["entry"][number]["resource"]["requisition"] = {"system": "urn:ietf:rfc:3986", "value": urls[0]}
+        task["focus"] = {"reference": urls[6]}
+        task["extension"] = [{"url": "urn:about", "valueUri": urls[2]}]
+        tube["parent"] = [{"reference": urls[1]}]
+        answers["extension"] = [{"url": "urn:x", "valueReference": {"reference": urls[1]}}]
+        shouted = {"reference": urls[2].upper().replace("URN:UUID", "urn:uuid")}
+        answers["item"][0]["item"] = [{"linkId": "1.1", "text": "Line", "answer": [{"valueReference": shouted}]}]
 
-    created = (await world.order(change=change)).json()
-    line = next(one["resource"]["id"] for one in created["entry"] if one["resource"]["resourceType"] == "ProcedureRequest")
-    answers = first(created, "QuestionnaireResponse")
-    assert answers["subject"]["reference"] == f"procedurerequest/{line}"
-    assert answers["item"][0]["item"][0]["answer"][0]["valueReference"]["reference"] == f"procedurerequest/{line}"
-    assert first(created, "Task")["extension"][0]["valueUri"] == f"procedurerequest/{line}"
+    created = await world.created_order(change=change)
+    (task, *_), (tube,), (line, other), (answers,) = created.values()
+    line_, tube_, answers_ = (f"{one['resourceType'].lower()}/{one['id']}" for one in (line, tube, answers))
+    assert line["supportingInfo"][1] == task["focus"] == {"reference": answers_}
+    assert task["extension"][0]["valueUri"] == answers["subject"]["reference"] == line_
+    assert tube["parent"] == line["specimen"] == other["specimen"] == [{"reference": tube_}]
+    assert answers["extension"][0]["valueReference"] == {"reference": tube_}
+    assert answers["item"][0]["item"][0]["answer"][0]["valueReference"] == {"reference": line_}
+    assert line["identifier"][0]["value"].startswith("urn:uuid:")
+    assert line["requisition"]["value"].startswith("urn:uuid:")
 
 
-@pytest.mark.parametrize(
-    ("changes", "names"),
-    [
+def named(family, *given):
+    return {"name": [{"family": family, "given": list(given)}]}
+
+
+async def test_patient_required_fields_checked(world):
+    rows = [
         ({"name": []}, ["name[0].family", "name[0].given[0]", "name[0].given[1]"]),
-        ({"name": [{"family": "Sample", "given": ["Anna"]}]}, ["Patient.name[0].given[1]"]),
+        (named("Sample", "Anna"), ["Patient.name[0].given[1]"]),
         ({"gender": None}, ["Patient.gender"]),
         ({"birthDate": None}, ["Patient.birthDate"]),
         ({"birthDate": "1980-02-30"}, ["Patient.birthDate"]),
-        ({"name": [{"family": "123456789", "given": ["-", "-"]}]}, ["Patient.name[0].family", "anonymous"]),
-        ({"name": [{"family": "1234567890", "given": ["-", "x"]}]}, ["anonymous"]),
-        ({"name": [{"family": "١٢٣٤٥٦٧٨٩٠", "given": ["-", "-"]}]}, ["anonymous"]),
+        (named("123456789", "-", "-"), ["Patient.name[0].family", "anonymous"]),
+        (named("1234567890", "-", "x"), ["anonymous"]),
+        (named("١٢٣٤٥٦٧٨٩٠", "-", "-"), ["anonymous"]),
         ({"telecom": [{"system": "fax", "value": "1"}]}, ["Patient.telecom[0]"]),
         ({"telecom": 5}, ["Patient.telecom"]),
-    ],
-)
-async def test_patient_required_fields_checked(world, helpers, changes, names):
-    answer = await world.client.post("/fhir/Patient", json=helpers.patient(**changes), headers=world.clinic)
-    assert answer.status_code == 422
-    for name in names:
-        assert name in helpers.diagnostics(answer)
+    ]
+    for changes, names in rows:
+        answer = await world.client.post("/fhir/Patient", json=patient(**changes), headers=world.clinic)
+        assert answer.status_code == 422, changes
+        assert [name for name in names if name not in diagnostics(answer)] == []
 
 
 async def test_anonymous_patient_accepted(world):
-    assert await world.patient(name=[{"family": "0123456789", "given": ["-", "-"]}])
+    assert await world.patient(**named("0123456789", "-", "-"))

@@ -8,6 +8,7 @@ from lab_sandbox.access_rights import AccessRights
 from lab_sandbox.references import Ref
 from lab_sandbox.resource_store import ResourceStore, compress_body, decompress_body
 from lab_sandbox.search_index import Term
+from tests.integration.lab_sandbox.world import diagnostics
 
 COLOURS = st.sampled_from(["red", "green", "blue"])
 SIZES = st.sampled_from(["s", "m", "l"])
@@ -86,10 +87,10 @@ def test_failed_transaction_leaves_nothing(tmp_path):
     again.close()
 
 
-async def test_failure_within_bundle_stores_nothing(world, helpers, monkeypatch):
-    bundle = helpers.order_bundle(await world.patient(), 3)
+async def test_failure_within_bundle_stores_nothing(world, monkeypatch):
+    await world.order()
     service = world.app.state.service
-    before, inserted, insert = service.store.counts(), [], service.store.insert
+    before, inserted, insert = world.counts(), [], service.store.insert
 
     def failing_insert(ref, *rest):
         inserted.append(ref)
@@ -98,11 +99,10 @@ async def test_failure_within_bundle_stores_nothing(world, helpers, monkeypatch)
         return insert(ref, *rest)
 
     monkeypatch.setattr(service.store, "insert", failing_insert)
-    answer = await world.client.post("/fhir/$CreateDiagnosticRequest", json=bundle, headers=world.clinic)
+    answer = await world.order(3)
     assert answer.status_code == 500
     assert "disk full" not in answer.text
-    assert helpers.diagnostics(answer)
-    assert service.store.counts() == before
+    assert diagnostics(answer)
+    assert world.counts() == before
     monkeypatch.undo()
-    again = await world.client.post("/fhir/$CreateDiagnosticRequest", json=bundle, headers=world.clinic)
-    assert again.status_code == 200
+    assert (await world.order(3)).status_code == 200

@@ -1,13 +1,11 @@
 """The sandbox on a real port: its command line, and the faults that need a connection."""
 
-import asyncio
 import io
 import signal
 import socket
 import subprocess
 import sys
-from contextlib import asynccontextmanager
-from pathlib import Path
+from contextlib import contextmanager
 
 import httpx
 import pytest
@@ -17,9 +15,11 @@ from typer.testing import CliRunner
 from lab_sandbox.cli import app
 from lab_sandbox.config import CLINIC_GUID
 from lab_sandbox.middleware import log_to_stderr
+from tests.harness import forked_programs
 from tests.harness.clock import DEADLINE
+from tests.integration.lab_sandbox.world import close, grant, make_world, patient
 
-COMMAND = (sys.executable, "-c", "from lab_sandbox.cli import main; main()")
+RESET = (httpx.ReadError, httpx.RemoteProtocolError)
 
 
 class SignIn(httpx.Auth):
@@ -41,185 +41,116 @@ class SignIn(httpx.Auth):
         yield request
 
 
-CLINIC = SignIn("clinic", "clinic-app")
-LABORATORY = SignIn("laboratory", "lab-agent")
+CLINIC, LABORATORY = SignIn("clinic", "clinic-app"), SignIn("laboratory", "lab-agent")
 
 
-@asynccontextmanager
-async def running_sandbox(*options):
+@contextmanager
+def running_sandbox(*options):
     """`lab-sandbox run` as a process on a free port; yields its address."""
-    process = await asyncio.create_subprocess_exec(*COMMAND, "run", "--port", "0", *options, stdout=asyncio.subprocess.PIPE)
+    words = ("run", "--port", "0", *options)
+    process = forked_programs.start("lab_sandbox.cli", *words, stdout=subprocess.PIPE)
     try:
-        line = (await asyncio.wait_for(process.stdout.readline(), DEADLINE)).decode()
+        line = process.stdout.readline()
         assert line.startswith("listening on http://127.0.0.1:"), line
         yield line.removeprefix("listening on ").strip()
     finally:
-        process.send_signal(signal.SIGTERM)
-        assert await asyncio.wait_for(process.wait(), DEADLINE) in {0, -signal.SIGTERM}
-
-
-async def failed_run(*options):
-    """Exit code and standard error of a run that cannot start."""
-    process = await asyncio.create_subprocess_exec(*COMMAND, "run", *options, stderr=asyncio.subprocess.PIPE)
-    _, err = await asyncio.wait_for(process.communicate(), DEADLINE)
-    return process.returncode, err.decode()
-
-
-async def activate(client, *faults):
-    assert (await client.put("/sandbox/faults", json={"faults": list(faults)})).status_code == 200
-
-
-async def patient_count(client):
-    return (await client.get("/healthz")).json()["resources"].get("Patient", 0)
+        process.terminate()
+        assert process.wait(DEADLINE) in {0, -signal.SIGTERM}
+        process.close()
 
 
 @pytest.fixture(scope="module")
 def shared_address():
-    """One sandbox for all tests that only set faults: a process takes a second to start."""
-    with subprocess.Popen([*COMMAND, "run", "--port", "0", "--fault-admin"], stdout=subprocess.PIPE, text=True) as process:
-        try:
-            yield process.stdout.readline().removeprefix("listening on ").strip()
-        finally:
-            process.terminate()
-            process.wait(DEADLINE)
+    """One sandbox for all tests that only set faults."""
+    with running_sandbox("--fault-admin") as address:
+        yield address
 
 
 @pytest.fixture
 async def client(shared_address):
     async with httpx.AsyncClient(base_url=shared_address, timeout=DEADLINE) as opened:
         await activate(opened)
+        assert (await read(opened)).status_code == 200, "signed in before the clock of a short time-out runs"
         yield opened
 
 
-def patient(kit):
-    return kit.patient(meta=kit.grant("read", guid=CLINIC_GUID))
+async def activate(client, *faults):
+    assert (await client.put("/sandbox/faults", json={"faults": list(faults)})).status_code == 200
+
+
+async def read(client, **more):
+    return await client.get("/fhir/Contract", auth=CLINIC, **more)
+
+
+async def create_patient(client):
+    return await client.post("/fhir/Patient", json=patient(meta=grant("read", guid=CLINIC_GUID)), auth=CLINIC)
+
+
+async def patient_count(client):
+    return (await client.get("/healthz")).json()["resources"].get("Patient", 0)
 
 
 async def test_port_0_prints_address_used_as_base_url(client):
     """With port 0 the chosen address is printed, and the base URL follows it."""
-    answer = await client.get("/fhir/Contract", auth=CLINIC)
+    answer = (await read(client)).json()
     address = str(client.base_url)
-    assert answer.json()["entry"][0]["resource"]["meta"]["security"][0]["system"] == f"{address.rstrip('/')}/security/owner"
-    assert answer.json()["link"][0]["url"].startswith(address)
+    assert answer["entry"][0]["resource"]["meta"]["security"][0]["system"] == f"{address.rstrip('/')}/security/owner"
+    assert answer["link"][0]["url"].startswith(address)
 
 
-async def test_demo_config_keeps_base_url_on_other_port(request):
+async def test_settings_and_options_of_the_command(request):
+    """The base address of the settings stays on another port; `--strict` is an option."""
     file = request.config.rootpath / "config" / "sandbox-service.toml"
-    async with running_sandbox("--config", str(file)) as address, httpx.AsyncClient(base_url=address, timeout=DEADLINE) as client:
-        answer = await client.get("/fhir/Contract", auth=LABORATORY)
-        systems = {one["resource"]["meta"]["security"][0]["system"] for one in answer.json()["entry"]}
-        assert systems == {"http://127.0.0.1:8480/security/owner"}
-        codes = {one["resource"]["identifier"][0]["value"] for one in answer.json()["entry"]}
-        assert codes == {"C-100", "C-200"}
-        assert (await client.get("/sandbox/faults")).status_code == 404
+    with running_sandbox("--config", str(file), "--strict") as address:
+        async with httpx.AsyncClient(base_url=address, timeout=DEADLINE) as client:
+            assert (await client.get("/fhir/contract", auth=LABORATORY)).status_code == 404
+            assert (await client.get("/sandbox/faults")).status_code == 404
+            answer = await client.get("/fhir/Contract", auth=LABORATORY)
+    assert answer.headers["content-type"].startswith("application/fhir+json")
+    found = [entry["resource"] for entry in answer.json()["entry"]]
+    assert {one["meta"]["security"][0]["system"] for one in found} == {"http://127.0.0.1:8480/security/owner"}
+    assert {one["identifier"][0]["value"] for one in found} == {"C-100", "C-200"}
 
 
-async def test_strict_is_an_option_of_the_command():
-    async with running_sandbox("--strict") as address, httpx.AsyncClient(base_url=address, timeout=DEADLINE) as client:
-        assert (await client.get("/fhir/contract", auth=CLINIC)).status_code == 404
-        answer = await client.get("/fhir/Contract", auth=CLINIC)
-        assert answer.headers["content-type"].startswith("application/fhir+json")
-
-
-async def test_connection_reset_before_work(client, helpers):
+async def test_connection_reset_before_or_after_work(client):
     before = await patient_count(client)
-    await activate(client, {"kind": "reset", "route": "POST *", "count": 1})
-    with pytest.raises((httpx.ReadError, httpx.RemoteProtocolError)):
-        await client.post("/fhir/Patient", json=patient(helpers), auth=CLINIC)
-    assert await patient_count(client) == before
-    assert (await client.post("/fhir/Patient", json=patient(helpers), auth=CLINIC)).status_code == 200
+    for kind, made in (("reset", 0), ("lost_reply", 1)):
+        await activate(client, {"kind": kind, "route": "POST /fhir/Patient", "count": 1})
+        with pytest.raises(RESET):
+            await create_patient(client)
+        assert await patient_count(client) == before + made
+    assert (await create_patient(client)).status_code == 200
 
 
-async def test_reply_lost_after_work_done(client, helpers):
-    before = await patient_count(client)
-    await activate(client, {"kind": "lost_reply", "route": "POST /fhir/Patient", "count": 1})
-    with pytest.raises((httpx.ReadError, httpx.RemoteProtocolError)):
-        await client.post("/fhir/Patient", json=patient(helpers), auth=CLINIC)
-    assert await patient_count(client) == before + 1
-
-
-async def test_truncated_body(client, helpers):
+async def test_truncated_body(client):
     await activate(client, {"kind": "truncate", "route": "GET /fhir/*", "count": 1})
     with pytest.raises(httpx.RemoteProtocolError):
-        await client.get("/fhir/Contract", auth=CLINIC)
-    assert (await client.get("/fhir/Contract", auth=CLINIC)).status_code == 200
+        await read(client)
+    assert (await read(client)).status_code == 200
 
 
-async def test_hang_ends_on_disconnect_or_timeout(client):
-    await client.get("/fhir/Contract", auth=CLINIC)  # sign in before the clock of the short time-out runs
-    hang = {"kind": "hang", "route": "GET /fhir/*", "count": 1}
+async def test_hang_or_latency_ends_on_disconnect_or_timeout(client):
+    fault = {"route": "GET /fhir/*", "count": 1}
+    hang = fault | {"kind": "hang"}
     await activate(client, hang | {"seconds": 60}, hang | {"seconds": 0.2, "skip": 1})
     with pytest.raises(httpx.ReadTimeout):
-        await client.get("/fhir/Contract", auth=CLINIC, timeout=0.3)
-    with pytest.raises((httpx.ReadError, httpx.RemoteProtocolError)):
-        await client.get("/fhir/Contract", auth=CLINIC)
-    assert (await client.get("/fhir/Contract", auth=CLINIC)).status_code == 200
-
-
-async def test_latency(client):
-    await client.get("/fhir/Contract", auth=CLINIC)
-    await activate(client, {"kind": "latency", "route": "GET /fhir/*", "seconds": 0.5, "count": 1})
+        await read(client, timeout=0.3)
+    with pytest.raises(RESET):
+        await read(client)
+    await activate(client, fault | {"kind": "latency", "seconds": 0.5})
     with pytest.raises(httpx.ReadTimeout):
-        await client.get("/fhir/Contract", auth=CLINIC, timeout=0.2)
-    assert (await client.get("/fhir/Contract", auth=CLINIC)).status_code == 200
+        await read(client, timeout=0.2)
+    assert (await read(client)).status_code == 200
 
 
-async def test_unreachable_laboratory_reported(client, helpers, tmp_path):
-    with socket.socket() as closed:
-        closed.bind(("127.0.0.1", 0))
-        file = tmp_path / "sandbox.toml"
-        file.write_text(config_text(closed.getsockname()[1]))
-        async with (
-            running_sandbox("--config", str(file)) as address,
-            httpx.AsyncClient(base_url=address, timeout=DEADLINE) as other,
-        ):
-            answer = await other.get("/nomenclature?contract=C-1", auth=("p", "p"))
-    assert answer.status_code == 502
-    assert "laboratory" in helpers.diagnostics(answer)
-
-
-def config_text(port):
-    return f"""
-[[counterparties]]
-guid = "p"
-name = "p"
-kind = "partner"
-login = "p"
-password = "p"
-[[counterparties]]
-guid = "l"
-name = "l"
-kind = "laboratory"
-address = "http://127.0.0.1:{port}"
-[[contracts]]
-code = "C-1"
-partner = "p"
-laboratory = "l"
-[tokens]
-allow_basic = true
-"""
-
-
-async def test_file_storage_survives_restart(tmp_path, helpers):
-    file = tmp_path / "sandbox.toml"
-    file.write_text(f'data = "{tmp_path / "sandbox.db"}"\n')
-    async with running_sandbox("--config", str(file)) as address, httpx.AsyncClient(base_url=address, timeout=DEADLINE) as client:
-        made = (await client.post("/fhir/Patient", json=patient(helpers), auth=CLINIC)).json()["id"]
-    async with running_sandbox("--config", str(file)) as address, httpx.AsyncClient(base_url=address, timeout=DEADLINE) as client:
-        assert (await client.get(f"/fhir/patient/{made}", auth=CLINIC)).status_code == 200
-        assert len((await client.get("/fhir/Contract", auth=CLINIC)).json()["entry"]) == 2
-
-
-async def test_port_in_use_reported_in_one_line():
-    with socket.socket() as occupied:
-        occupied.bind(("127.0.0.1", 0))
-        occupied.listen()
-        port = str(occupied.getsockname()[1])
-        code, err = await failed_run("--port", port)
-    assert code == 2
-    assert err.count("\n") == 1
-    assert port in err
-    assert "--port" in err
+async def test_file_storage_survives_restart(tmp_path):
+    first = make_world(data=str(tmp_path / "sandbox.db"))
+    made = await first.patient()
+    await close(first)
+    second = make_world(data=str(tmp_path / "sandbox.db"))
+    assert await second.status(f"/fhir/patient/{made}", second.clinic) == 200
+    assert len(await second.found("/fhir/Contract", second.clinic)) == 2
+    await close(second)
 
 
 @pytest.mark.parametrize(
@@ -234,41 +165,19 @@ async def test_port_in_use_reported_in_one_line():
         ("base_url = 'here'", ["base_url", "here"]),
         ("faults = '/nowhere/faults.toml'", ["/nowhere/faults.toml"]),
         ("data = '/nowhere/data.db'", ["/nowhere/data.db"]),
+        ("", ["{port}", "--port"]),
     ],
 )
-def test_invalid_config_file_reported_in_one_line(tmp_path, text, names):
+def test_start_that_fails_reported_in_one_line(tmp_path, text, names):
+    """Also where the port is in use."""
     file = tmp_path / "sandbox.toml"
     file.write_text(text)
-    result = CliRunner().invoke(app, ["run", "--config", str(file), "--port", "0"])
+    with socket.create_server(("127.0.0.1", 0)) as occupied:
+        port = "0" if text else str(occupied.getsockname()[1])
+        result = CliRunner().invoke(app, ["run", "--config", str(file), "--port", port])
     assert result.exit_code == 2, result.output
     assert "Traceback" not in result.output
-    for name in names:
-        assert name in result.output
-
-
-async def test_golden_order_follows_the_guide(request):
-    config = request.config.rootpath / "config" / "sandbox-service.toml"
-    async with (
-        running_sandbox("--config", str(config), "--base-url", "auto") as address,
-        httpx.AsyncClient(base_url=address, timeout=DEADLINE) as client,
-    ):
-        laboratory = "8b9e7a52-0f64-4c1f-a6a5-52d3f2b7a002"
-        anonymous = {
-            "resourceType": "Patient",
-            "meta": {"security": [{"system": "read", "code": laboratory}]},
-            "gender": "female",
-            "birthDate": "1980-02-29",
-            "name": [{"family": "0123456789", "given": ["-", "-"]}],
-        }
-        patient = (await client.post("/fhir/Patient", json=anonymous, auth=CLINIC)).json()["id"]
-        text = (Path(__file__).parent / "golden" / "order_request.json").read_text()
-        for placeholder, value in (("PATIENT", patient), ("http://exchange.test", address), ("guid-laboratory", laboratory)):
-            text = text.replace(placeholder, value)
-        json_type = {"Content-Type": "application/json"}
-        made = await client.post("/fhir/$CreateDiagnosticRequest", content=text, headers=json_type, auth=CLINIC)
-        assert made.status_code == 200, made.text
-        found = await client.get("/fhir/task?status=requested&code=OrderProcessingTask", auth=LABORATORY)
-        assert len(found.json()["entry"]) == 1
+    assert [name for name in names if name.format(port=port) not in result.output] == []
 
 
 def test_log_uses_current_standard_error(monkeypatch):
