@@ -114,7 +114,6 @@ PROOFS = (
         claim="Random requests to the API and the sandbox get documented answers; labels of several processes are unique",
         tests=(
             "integration/lab_api/test_openapi_fuzzing.py",
-            "integration/lab_api/test_fuzzing.py",
             "integration/lab_api/test_label_allocation.py",
             "integration/lab_api/test_multiple_processes.py",
             "integration/lab_api/test_connection_limits.py",

@@ -108,7 +108,7 @@ VARIANTS: tuple[Mutant, ...] = (
         "lab_api/token_endpoint.py",
         '{**outcome, "error": error,',
         '{"issue": outcome["issue"], "error": error,',
-        "integration/lab_api/test_store_updates.py::test_token_endpoint_errors_follow_rfc_6749",
+        "integration/lab_api/test_auth.py::test_token_endpoint_errors_follow_rfc_6749",
     ),
     fault(
         "7.1_service_says_it_in_words",

@@ -1,43 +1,32 @@
 from __future__ import annotations
 
-import hashlib
 import shutil
-from collections.abc import AsyncIterator
-from datetime import UTC, datetime
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import httpx
 import pytest
 from argon2 import PasswordHasher
 
-from lab_agent.catalogue.spreadsheet.csv_files import load_catalogue
-from lab_agent.settings.api import ApiBasicSettings, ApiSettings, ApiTokenSettings
+from lab_agent.crypto import Cipher
+from lab_agent.settings.api import ApiSettings
 from lab_api.app import create_app
 from lab_api.response_cache import CurrentCatalogue
+from tests.harness.clock import VirtualClock
+from tests.harness.databases import create_database
 from tests.harness.paths import CATALOGUE
-
-
-class CallableClock:
-    """A clock that stands where it is put."""
-
-    def __init__(self) -> None:
-        self.now = datetime(2026, 11, 20, 12, tzinfo=UTC)
-
-    def __call__(self) -> datetime:
-        return self.now
-
-
-def api_token(name: str, *contracts: str) -> ApiTokenSettings:
-    return ApiTokenSettings(name=name, sha256=hashlib.sha256(f"{name}-token".encode()).hexdigest(), contracts=contracts or None)
+from tests.harness.programs import NotifySocket
+from tests.integration.lab_api.parts import KEY, NOON, TroubledStore, caller, make_settings, sample
 
 
 @pytest.fixture
-def clock() -> CallableClock:
-    return CallableClock()
+def clock() -> VirtualClock:
+    return VirtualClock(NOON)
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
+    """The sample catalogue, to be changed."""
     return Path(shutil.copytree(CATALOGUE, tmp_path / "catalogue"))
 
 
@@ -47,29 +36,31 @@ def password_hash() -> str:
 
 
 @pytest.fixture
-def settings(folder: Path, password_hash: str) -> ApiSettings:
-    return ApiSettings(
-        prefix="/lab",
-        catalogue=folder,
-        tokens=(api_token("exchange"), api_token("tied", "C-200"), api_token("nobody", "C-999")),
-        basic=(ApiBasicSettings(name="ward", password_hash=password_hash, contracts=("C-100",)),),
-        max_body=20_000,
-        max_basket=50,
-        rate=10_000,
-        burst=10_000,
-        docs=True,
-    )
+def settings(password_hash: str) -> ApiSettings:
+    return make_settings(basic=[{"name": "ward", "password_hash": password_hash, "contracts": ["C-100"]}])
 
 
 @pytest.fixture
-def current_catalogue(folder: Path, clock: CallableClock) -> CurrentCatalogue:
-    return CurrentCatalogue(load_catalogue(folder), clock)
+def current_catalogue(clock: VirtualClock) -> CurrentCatalogue:
+    return CurrentCatalogue(sample(), clock.now)
 
 
 @pytest.fixture
 async def api(settings: ApiSettings, current_catalogue: CurrentCatalogue) -> AsyncIterator[httpx.AsyncClient]:
     """Somebody who calls the application under its prefix, with the token of the exchange service."""
-    transport = httpx.ASGITransport(create_app(settings, current_catalogue), raise_app_exceptions=False)
-    headers = {"Authorization": "Bearer exchange-token", "Content-Type": "application/json"}
-    async with httpx.AsyncClient(transport=transport, base_url="http://lab/lab/", headers=headers) as client:
+    async with caller(create_app(settings, current_catalogue)) as client:
         yield client
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[TroubledStore]:
+    opened = TroubledStore(create_database(tmp_path / "lab.db"), Cipher(KEY))
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+def systemd(tmp_path: Path) -> Iterator[NotifySocket]:
+    notices = NotifySocket(tmp_path / "notify")
+    yield notices
+    notices.sock.close()

@@ -6,9 +6,7 @@ import asyncio
 import hashlib
 import signal
 import socket
-import subprocess
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -21,24 +19,13 @@ from tests.harness.forked_programs import ForkedProgram
 from tests.harness.programs import TOKEN, NotifySocket, free_port, running_api, write_settings_file
 
 
-@pytest.fixture
-def systemd(tmp_path: Path) -> Iterator[NotifySocket]:
-    notices = NotifySocket(tmp_path / "notify")
-    yield notices
-    notices.sock.close()
-
-
-def test_process_needs_no_secret_of_the_worker(folder: Path, systemd: NotifySocket) -> None:
-    config = write_settings_file(folder, free_port())
-    config.write_text(config.read_text() + '[notify.webhook.chat]\ntemplate = "mattermost"\n')
-    with running_api(config, systemd.environ):
-        systemd.wait_for("READY=1")
-
-
 def test_process_starts_reloads_and_stops_gracefully(folder: Path, systemd: NotifySocket) -> None:
+    """Without the secrets that only the worker needs."""
     port = free_port()
     address = f"http://127.0.0.1:{port}/nomenclature?contract=C-100"
-    with running_api(write_settings_file(folder, port), {**systemd.environ, "WATCHDOG_USEC": "200000"}) as process:
+    config = write_settings_file(folder, port)
+    config.write_text(config.read_text() + '[notify.webhook.chat]\ntemplate = "mattermost"\n')
+    with running_api(config, {**systemd.environ, "WATCHDOG_USEC": "200000"}) as process:
         systemd.wait_for("READY=1")
         systemd.wait_for("WATCHDOG=1")
         assert httpx.get(address, headers=TOKEN, timeout=DEADLINE).json()[0]["price"] == 480.0
@@ -59,6 +46,7 @@ def test_process_starts_reloads_and_stops_gracefully(folder: Path, systemd: Noti
     assert "process-token" not in log
 
 
+@pytest.mark.slow
 def test_catalogue_import_served_without_restart(folder: Path, systemd: NotifySocket) -> None:
     port = free_port()
     config = write_settings_file(folder, port)
@@ -76,6 +64,7 @@ def test_catalogue_import_served_without_restart(folder: Path, systemd: NotifySo
             time.sleep(0.1)
 
 
+@pytest.mark.slow
 def test_in_flight_request_answered_before_stop(folder: Path, systemd: NotifySocket) -> None:
     port = free_port()
     body = b'{"contract":"C-100","analyticsrequests":[{"id":"001.001"}]}'
@@ -102,28 +91,25 @@ def test_in_flight_request_answered_before_stop(folder: Path, systemd: NotifySoc
 
 
 def test_port_in_use_reported_in_one_sentence(folder: Path) -> None:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        sock.listen()
+    with socket.create_server(("127.0.0.1", 0)) as sock:
         port = sock.getsockname()[1]
-        with running_api(write_settings_file(folder, port), {}) as process:
-            assert process.wait(DEADLINE) == 1
-            assert process.stderr
-            said = process.stderr.read().strip()
-    assert said == (
-        f"Cannot listen on 127.0.0.1:{port}: address already in use — "
-        "stop the program that uses it, or set another api.host or api.port."
-    )
+        assert fail_to_start(write_settings_file(folder, port)).startswith(f"Cannot listen on 127.0.0.1:{port}: address already")
 
 
 def test_invalid_catalogue_prevents_start(folder: Path) -> None:
     (folder / "contracts.csv").unlink()
-    with running_api(write_settings_file(folder, 0), {}) as process:
+    assert "contracts.csv: is missing" in fail_to_start(write_settings_file(folder, 0))
+
+
+def fail_to_start(config: Path) -> str:
+    """What a start says that ends with an error."""
+    with running_api(config, {}) as process:
         assert process.wait(DEADLINE) == 1
         assert process.stderr
-        assert "contracts.csv: is missing" in process.stderr.read()
+        return process.stderr.read()
 
 
+@pytest.mark.slow
 def test_process_waits_for_its_database(folder: Path, systemd: NotifySocket) -> None:
     port = free_port()
     config = write_settings_file(folder, port)
@@ -160,11 +146,9 @@ def test_process_that_waits_for_its_database_can_be_stopped(folder: Path, system
         assert process.wait(DEADLINE) == 0
 
 
-def call(*words: str) -> subprocess.CompletedProcess[str]:
-    return forked_programs.run("lab_api.cli", *words)
-
-
 def test_token_and_password_hash_commands() -> None:
-    token, digest = (line.split()[1] for line in call("new-token").stdout.splitlines())
+    said = forked_programs.run("lab_api.cli", "new-token").stdout
+    token, digest = (line.split()[1] for line in said.splitlines())
     assert hashlib.sha256(token.encode()).hexdigest() == digest
-    assert call("hash-password", "--password", "x").stdout.startswith("$argon2id$")
+    hashed = forked_programs.run("lab_api.cli", "hash-password", "--password", "x").stdout
+    assert hashed.startswith("$argon2id$")

@@ -20,13 +20,13 @@ import pytest
 from structlog.testing import capture_logs
 
 from lab_agent import web_server
-from lab_agent.settings.api import ApiSettings
 from lab_agent.web_server import ConnectionLimits
 from lab_api.app import create_app
 from lab_api.response_cache import CurrentCatalogue
 from tests.harness.clock import DEADLINE, wait_until
 from tests.harness.programs import TOKEN, NotifySocket, free_port, write_settings_file
 from tests.harness.proof import in_full
+from tests.integration.lab_api.parts import ETA, bearer, make_settings
 
 DEFAULTS = ConnectionLimits(max_connections=8)
 SHORT = ConnectionLimits(max_connections=8, header_timeout=0.4, body_timeout=0.6, response_timeout=0.4)
@@ -62,33 +62,32 @@ async def ended(reader: asyncio.StreamReader, since: float) -> float:
     return time.monotonic() - since
 
 
-@pytest.mark.parametrize("sent", [b"", HALF, WHOLE + HALF])
-async def test_incomplete_request_head_closes_connection(sent: bytes) -> None:
+@pytest.mark.parametrize(
+    ("sent", "shortest", "longest"),
+    [
+        *((each, 0.2, DEFAULTS.header_timeout) for each in (b"", HALF, WHOLE + HALF)),
+        (b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\nhalf", 0.3, DEFAULTS.body_timeout),
+    ],
+)
+async def test_incomplete_request_closes_connection(sent: bytes, shortest: float, longest: float) -> None:
+    """Also where more of its head comes, letter by letter."""
     async with served(plain) as port:
         began = time.monotonic()
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(sent)
 
         async def drip() -> None:
-            while sent:
+            while sent.endswith(HALF):
                 writer.write(b"x")
                 await asyncio.sleep(0.05)
 
         dripping = asyncio.create_task(drip())
-        assert 0.2 < await ended(reader, began) < DEFAULTS.header_timeout
+        assert shortest < await ended(reader, began) < longest
         dripping.cancel()
         writer.close()
 
 
-async def test_incomplete_request_body_closes_connection() -> None:
-    async with served(plain) as port:
-        began = time.monotonic()
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\nhalf")
-        assert 0.3 < await ended(reader, began) < DEFAULTS.body_timeout
-        writer.close()
-
-
+@pytest.mark.slow
 async def test_client_never_reading_disconnected_slow_reader_kept() -> None:
     async def large(scope: Any, receive: Any, send: Any) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
@@ -130,15 +129,17 @@ async def test_full_server_closes_longest_idle_keeps_stream() -> None:
         served(streaming, limits) as port,
         httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=DEADLINE) as client,
     ):
-        stream = asyncio.create_task(client.get("/", timeout=DEADLINE))
-        await begun.wait()
-        idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(30)]
+        with capture_logs() as logged:
+            stream = asyncio.create_task(client.get("/", timeout=DEADLINE))
+            await begun.wait()
+            idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(30)]
 
-        def closed() -> list[bool]:
-            return [reader.at_eof() or reader.exception() is not None for reader, _ in idle]
+            def closed() -> list[bool]:
+                return [reader.at_eof() or reader.exception() is not None for reader, _ in idle]
 
-        await wait_until(lambda: closed().count(True) >= 23, "23 closed connections")
+            await wait_until(lambda: closed().count(True) >= 23, "23 closed connections")
         assert closed() == [True] * 23 + [False] * 7
+        assert [each["action"] for each in logged] == ["connections.full"]
         go.set()
         assert (await stream).text == "first last"
         assert (await client.get("/")).text == "first last"
@@ -163,20 +164,24 @@ async def test_full_server_without_idle_refuses_new_connection() -> None:
         assert [each.status_code for each in await asyncio.gather(*asked)] == [200] * 8
 
 
-async def test_keep_alive_connection_stays_open() -> None:
-    async with served(plain) as port:
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        for _ in range(6):
-            writer.write(WHOLE)
-            assert (await reader.readuntil(b"ok")).startswith(b"HTTP/1.1 200")
-            await asyncio.sleep(0.2)
-        writer.close()
+async def test_keep_alive_connection_stays_open(current_catalogue: CurrentCatalogue) -> None:
+    """No HEAD leaves a body on it, and no response lets a browser guess its type."""
+    async with served(create_app(make_settings(), current_catalogue)) as port:
+        options: dict[str, Any] = {"base_url": f"http://127.0.0.1:{port}/lab/", "timeout": DEADLINE}
+        limits = httpx.Limits(max_connections=1)
+        async with httpx.AsyncClient(headers=bearer("exchange-token"), limits=limits, **options) as client:
+            for _ in range(3):
+                head, got = await client.head(ETA), await client.get(ETA)
+                assert (head.status_code, head.content) == (200, b"")
+                assert head.headers["content-length"] == got.headers["content-length"]
+                await asyncio.sleep(0.2)
+            for path in ("healthz", "readyz", "metrics", "nowhere", "lab/openapi.json"):
+                response = await client.get(f"http://127.0.0.1:{port}/{path}")
+                assert response.headers["x-content-type-options"] == "nosniff", path
 
 
 @pytest.mark.parametrize("declared", [True, False])
-async def test_oversized_body_always_receives_413(
-    settings: ApiSettings, current_catalogue: CurrentCatalogue, declared: bool
-) -> None:
+async def test_oversized_body_always_receives_413(current_catalogue: CurrentCatalogue, declared: bool) -> None:
     head = (
         "POST /lab/preanalytics HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer exchange-token\r\nContent-Type: application/json\r\n"
     )
@@ -197,8 +202,9 @@ async def test_oversized_body_always_receives_413(
             answer.begin()
             return answer.status, answer.read()
 
-    async with served(create_app(settings, current_catalogue), ConnectionLimits(max_connections=8, header_timeout=2)) as port:
-        for _ in range(5):
+    limits = ConnectionLimits(max_connections=8, header_timeout=2)
+    async with served(create_app(make_settings(), current_catalogue), limits) as port:
+        for _ in range(2):
             status, body = await asyncio.to_thread(send_all, port)
             assert status == 413
             assert json.loads(body)["issue"][0]["code"] == "too-costly"
@@ -219,10 +225,8 @@ TOKEN_LINES = b"Authorization: Bearer exchange-token\r\nContent-Type: applicatio
         CHUNKED % TOKEN_LINES + b"5\r\n{    \r\nzz\r\n",
     ],
 )
-async def test_request_that_is_no_http_gets_operation_outcome(
-    settings: ApiSettings, current_catalogue: CurrentCatalogue, sent: bytes
-) -> None:
-    async with served(create_app(settings, current_catalogue), DEFAULTS) as port:
+async def test_request_that_is_no_http_gets_operation_outcome(current_catalogue: CurrentCatalogue, sent: bytes) -> None:
+    async with served(create_app(make_settings(), current_catalogue), DEFAULTS) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(sent)
         head, _, body = (await asyncio.wait_for(reader.read(), DEADLINE)).partition(b"\r\n\r\n")
@@ -232,13 +236,11 @@ async def test_request_that_is_no_http_gets_operation_outcome(
     assert json.loads(body)["resourceType"] == "OperationOutcome"
 
 
-async def test_broken_chunk_after_the_response_ends_connection(
-    settings: ApiSettings, current_catalogue: CurrentCatalogue
-) -> None:
+async def test_broken_chunk_after_the_response_ends_connection(current_catalogue: CurrentCatalogue) -> None:
     """401 is answered before the body has come; what breaks then gets no second response."""
     failures: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context))
-    async with served(create_app(settings, current_catalogue), DEFAULTS) as port:
+    async with served(create_app(make_settings(), current_catalogue), DEFAULTS) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(CHUNKED % b"")
         head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), DEADLINE)
@@ -250,9 +252,9 @@ async def test_broken_chunk_after_the_response_ends_connection(
     assert failures == []
 
 
-async def test_unread_body_after_response_ends_in_time(settings: ApiSettings, current_catalogue: CurrentCatalogue) -> None:
+async def test_unread_body_after_response_ends_in_time(current_catalogue: CurrentCatalogue) -> None:
     """What a client still sends after its 413 is read and dropped, but not for ever."""
-    async with served(create_app(settings, current_catalogue)) as port:
+    async with served(create_app(make_settings(), current_catalogue)) as port:
 
         def send_for_ever() -> float:
             began = time.monotonic()
@@ -287,25 +289,6 @@ async def test_damaged_requests_are_counted_in_one_line(caplog: pytest.LogCaptur
     assert caplog.records == []
 
 
-async def test_every_response_forbids_sniffing(settings: ApiSettings, current_catalogue: CurrentCatalogue) -> None:
-    async with (
-        served(create_app(settings, current_catalogue)) as port,
-        httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as api,
-    ):
-        for path in ("/healthz", "/readyz", "/metrics", "/nowhere", "/lab/eta?contract=C-100", "/lab/openapi.json"):
-            assert (await api.get(f"http://127.0.0.1:{port}{path}")).headers["x-content-type-options"] == "nosniff", path
-
-
-async def test_connection_limit_logged_once() -> None:
-    with capture_logs() as logged:
-        async with served(plain) as port:
-            opened = [await asyncio.open_connection("127.0.0.1", port) for _ in range(20)]
-            await wait_until(lambda: sum(reader.at_eof() or reader.exception() is not None for reader, _ in opened) >= 12)
-            for _, writer in opened:
-                writer.close()
-    assert [each["action"] for each in logged] == ["connections.full"]
-
-
 @pytest.mark.parametrize(("soft", "connections"), [(128, 32), (1024, 256), (4096, 1000)])
 def test_connection_limit_follows_open_files(monkeypatch: pytest.MonkeyPatch, soft: int, connections: int) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, soft))
@@ -314,22 +297,15 @@ def test_connection_limit_follows_open_files(monkeypatch: pytest.MonkeyPatch, so
 
 @in_full
 @pytest.mark.proof
-def test_idle_connections_beyond_file_limit_api_responds(folder: Path, tmp_path: Path) -> None:
-    notices = NotifySocket(tmp_path / "notify")
+def test_idle_connections_beyond_file_limit_api_responds(folder: Path, tmp_path: Path, systemd: NotifySocket) -> None:
     port, log = free_port(), tmp_path / "log"
-    program = [
-        sys.executable,
-        "-c",
-        "from lab_api.cli import main; main()",
-        "run",
-        "--config",
-        str(write_settings_file(folder, port)),
-    ]
+    words = [sys.executable, "-c", "from lab_api.cli import main; main()", "run"]
+    program = ["bash", "-c", 'ulimit -n 128; exec "$@"', "-", *words, "--config", str(write_settings_file(folder, port))]
     with log.open("w") as err, ExitStack() as stack:
-        process = subprocess.Popen(["bash", "-c", 'ulimit -n 128; exec "$@"', "-", *program], stderr=err, env=notices.environ)
+        process = subprocess.Popen(program, stderr=err, env=systemd.environ)
         stack.callback(process.wait)
         stack.callback(process.kill)
-        notices.wait_for("READY=1")
+        systemd.wait_for("READY=1")
         idle = []
         for number in range(400):
             sock = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=DEADLINE))
@@ -338,11 +314,10 @@ def test_idle_connections_beyond_file_limit_api_responds(folder: Path, tmp_path:
             idle.append(sock)
         for _ in range(20):
             assert httpx.get(f"http://127.0.0.1:{port}/healthz", timeout=DEADLINE).status_code == 200
-        assert httpx.get(f"http://127.0.0.1:{port}/eta?contract=C-100", headers=TOKEN, timeout=DEADLINE).status_code == 200
+        assert httpx.get(f"http://127.0.0.1:{port}/{ETA}", headers=TOKEN, timeout=DEADLINE).status_code == 200
         assert sum(_is_open(sock) for sock in idle) <= 32
         process.terminate()
         assert process.wait(DEADLINE) == 0
-    notices.sock.close()
     said = log.read_text()
     assert len(said) < 5000
     assert said.count("connections.full") == 1

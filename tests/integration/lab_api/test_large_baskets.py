@@ -1,41 +1,44 @@
-"""A large basket is one client's affair: nobody else waits while it is worked out, also where every code in it is wrong."""
+"""What takes long is one client's affair: it is made aside, once for all who ask, and with few statements."""
 
 from __future__ import annotations
 
 import asyncio
+import random
 import threading
+import uuid
 from dataclasses import replace
+from datetime import timedelta
+from decimal import Decimal
 from typing import Any
 
 import httpx
 import pytest
 
-from lab_agent.catalogue import basket, preanalytics, questionnaire
-from lab_agent.catalogue.model import Catalogue, Contract
+from lab_agent.catalogue import basket as catalogue_basket
+from lab_agent.catalogue import preanalytics, questionnaire
+from lab_agent.catalogue.model import Container, Contract, Item, Requirement, SpecimenOption
+from lab_agent.catalogue.nomenclature import turnarounds
+from lab_agent.catalogue.turnaround import Notice, NoticePeriod, Stopped, Turnaround
+from lab_agent.catalogue_service.label_allocation import LabelAllocator
 from lab_agent.errors import BasketError
-from lab_api import endpoints
-from lab_api.response_cache import CurrentCatalogue
-from tests.harness.clock import DEADLINE, wait_until
+from lab_agent.settings.api import ApiSettings
+from lab_api import endpoints, response_cache
+from lab_api.app import create_app
+from lab_api.response_cache import CurrentCatalogue, PreparedBodies
+from tests.harness.clock import DEADLINE
+from tests.harness.store_counts import count_store
+from tests.integration.lab_api.parts import NOON, POOL, TroubledStore, basket, caller, plain_items
 
-
-def asked(*items: str) -> dict[str, Any]:
-    return {"contract": "C-100", "analyticsrequests": [{"id": item} for item in items]}
+SIZE = 200
+CONTRACTS = [Contract(f"C-{number}", "", {}) for number in range(5)]
 
 
 @pytest.mark.parametrize(
     ("path", "module", "name"),
     [("preanalytics", preanalytics, "calculate"), ("questionnaire", questionnaire, "build_questionnaire")],
 )
-@pytest.mark.parametrize(("size", "aside"), [(2, False), (40, True)])
 async def test_large_basket_computed_off_event_loop(
-    api: httpx.AsyncClient,
-    current_catalogue: CurrentCatalogue,
-    monkeypatch: pytest.MonkeyPatch,
-    path: str,
-    module: Any,
-    name: str,
-    size: int,
-    aside: bool,
+    api: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch, path: str, module: Any, name: str
 ) -> None:
     threads: list[threading.Thread] = []
 
@@ -46,33 +49,50 @@ async def test_large_basket_computed_off_event_loop(
 
         return run
 
-    for holder, what in ((module, name), (basket, "read_basket"), (endpoints, "json_response")):
+    for holder, what in ((module, name), (catalogue_basket, "read_basket"), (endpoints, "json_response")):
         monkeypatch.setattr(holder, what, noted(getattr(holder, what)))
-    ids = [item.id for item in current_catalogue.responses.catalogue.contract("C-100").items.values() if len(item.options) < 2]
-    response = await api.post(path, json=asked(*ids[:size]))
-    assert response.status_code == 200, response.text
-    assert [each is not threading.main_thread() for each in threads] == [aside] * 3
+    for size, aside in ((2, False), (40, True)):
+        threads.clear()
+        response = await api.post(path, json=basket(*plain_items(size)))
+        assert response.status_code == 200, response.text
+        assert [each is not threading.main_thread() for each in threads] == [aside] * 3
 
 
-async def test_large_basket_does_not_block_other_requests(
-    api: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch, current_catalogue: CurrentCatalogue
+def hostile_contract() -> Contract:
+    """Volumes from a fifth to half of a tube: none fits well, and the search for one tube less goes to its limit."""
+    volumes, tube = random.Random(3), Container("T", "", "", capacity=Decimal(1000))  # repeatable
+    items = {}
+    for number in range(SIZE):
+        volume, name = Decimal(volumes.randint(200, 450)), f"{number:03}"
+        need = Requirement(name, SpecimenOption("", 10, "Serum"), tube, volume, "Venepuncture")
+        items[name] = Item(name, name, Decimal(1), Turnaround(Decimal(1)), options=(need,))
+    return Contract("C-H", "", items)
+
+
+async def test_hostile_basket_leaves_loop_to_other_requests(
+    settings: ApiSettings, current_catalogue: CurrentCatalogue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begun, may_end = threading.Event(), threading.Event()
+    """While the plan is being made in a thread, others are answered, as often as they ask."""
+    began, may_end, real = threading.Event(), threading.Event(), preanalytics.calculate
 
-    def slow(catalogue: Catalogue, lines: Any) -> Any:
-        begun.set()
+    def held_back(*args: Any) -> Any:
+        began.set()
         assert may_end.wait(DEADLINE)
-        return real(catalogue, lines)
+        return real(*args)
 
-    real = preanalytics.calculate
-    monkeypatch.setattr(preanalytics, "calculate", slow)
-    ids = [item.id for item in current_catalogue.responses.catalogue.contract("C-100").items.values() if len(item.options) < 2]
-    large = asyncio.create_task(api.post("preanalytics", json=asked(*ids[:40])))
-    await wait_until(begun.is_set, "the computation of the large basket")
-    assert (await api.get("http://lab/healthz")).status_code == 200
-    assert not large.done()
-    may_end.set()
-    assert (await large).status_code == 200
+    monkeypatch.setattr(preanalytics, "calculate", held_back)
+    catalogue = current_catalogue.responses.catalogue
+    current_catalogue.replace(replace(catalogue, version="hostile", contracts={**catalogue.contracts, "C-H": hostile_contract()}))
+    async with caller(create_app(settings.model_copy(update={"max_basket": SIZE}), current_catalogue)) as client:
+        body = basket(*(f"{number:03}" for number in range(SIZE)), contract="C-H")
+        hostile = asyncio.create_task(client.post("preanalytics", json=body))
+        assert await asyncio.to_thread(began.wait, DEADLINE)
+        for _ in range(5):
+            assert (await client.get("nomenclature?contract=C-100")).status_code == 200
+        assert not hostile.done()
+        may_end.set()
+        specimens = (await hostile).json()["specimens"]
+    assert SIZE // 4 <= len(specimens) <= SIZE // 2
 
 
 def test_unknown_codes_looked_up_in_one_pass(current_catalogue: CurrentCatalogue) -> None:
@@ -85,8 +105,118 @@ def test_unknown_codes_looked_up_in_one_pass(current_catalogue: CurrentCatalogue
 
     contract = current_catalogue.responses.catalogue.contract("C-100")
     counted: Contract = replace(contract, items=Counted(contract.items))
+    asked = basket(*(f"none-{number}" for number in range(199)), "1.001")
     with pytest.raises(BasketError) as caught:
-        basket.read_basket(asked(*(f"none-{number}" for number in range(199)), "1.001"), {"C-100": counted}, 200)
+        catalogue_basket.read_basket(asked, {"C-100": counted}, 200)
     assert len(caught.value.problems) == 200
     assert "did you mean '001.001'?" in str(caught.value)
     assert Counted.looks <= 1
+
+
+async def test_database_is_asked_little(store: TroubledStore, settings: ApiSettings, current_catalogue: CurrentCatalogue) -> None:
+    """A basket of twenty is one transaction of six statements, the same one again reads; a list asks nothing."""
+    app = create_app(settings, current_catalogue, LabelAllocator(store, (POOL,), None, current_catalogue.now))
+
+    def with_guids(size: int) -> dict[str, Any]:
+        lines = [{"id": each, "guid": str(uuid.uuid4())} for each in plain_items(size)]
+        return {"contract": "C-100", "analyticsrequests": lines}
+
+    async with caller(app) as client:
+        await client.post("preanalytics", json=with_guids(1))  # the range of the pool is new once
+        body = with_guids(20)
+        with count_store(store) as counts:
+            first = await client.post("preanalytics", json=body)
+        labels = [each["label"] for each in first.json()["specimens"]]
+        assert len(set(labels)) == len(labels) > 3
+        assert (counts.statements, counts.commits, counts.transactions) == (6, 1, 1), counts.report()
+        with count_store(store) as counts:
+            again = await client.post("preanalytics", json=body)
+        assert again.json() == first.json()
+        assert (counts.statements, counts.writes, counts.transactions) == (2, 0, 1), counts.report()
+        with count_store(store) as counts:
+            for path in ("nomenclature", "eta"):
+                assert (await client.get(f"{path}?contract=C-100")).status_code == 200
+        assert (counts.statements, counts.control, counts.transactions) == (0, 0, 0)
+
+
+# --- prepared bodies --------------------------------------------------------------------------------------------------------
+
+
+class Maker:
+    """Makes a body of a kilobyte that is all its own, and notes for whom and where."""
+
+    def __init__(self) -> None:
+        self.made: list[str] = []
+        self.threads: set[threading.Thread] = set()
+        self.began, self.may_end = threading.Event(), threading.Event()
+
+    def __call__(self, contract: Contract) -> str:
+        self.made.append(contract.code)
+        self.threads.add(threading.current_thread())
+        self.began.set()
+        assert self.may_end.wait(DEADLINE)
+        return contract.code * 300
+
+
+async def test_simultaneous_callers_share_one_preparation() -> None:
+    make = Maker()
+    bodies = PreparedBodies(make)
+    callers = [asyncio.create_task(bodies.get(CONTRACTS[0])) for _ in range(5)]
+    assert await asyncio.to_thread(make.began.wait, DEADLINE)  # the loop goes on meanwhile
+    callers.pop().cancel()
+    make.may_end.set()
+    found = await asyncio.gather(*callers)
+    assert make.made == ["C-0"]
+    assert threading.main_thread() not in make.threads
+    assert all(each is found[0] for each in found)
+
+
+async def test_failed_preparation_is_tried_again() -> None:
+    def fail_once(contract: Contract) -> str:
+        made.append(contract.code)
+        if len(made) == 1:
+            raise ZeroDivisionError
+        return "x"
+
+    made: list[str] = []
+    bodies = PreparedBodies(fail_once)
+    with pytest.raises(ZeroDivisionError):
+        await bodies.get(CONTRACTS[0])
+    assert (await bodies.get(CONTRACTS[0])).plain == b'"x"'
+
+
+async def test_prepared_bodies_are_bounded_in_size() -> None:
+    """The least recently used is dropped; in advance only what fits is made."""
+    make = Maker()
+    make.may_end.set()
+    bodies = PreparedBodies(make, max_bytes=2500)
+    for place in (0, 1, 0, 2, 0, 1):
+        await bodies.get(CONTRACTS[place])
+    assert make.made == ["C-0", "C-1", "C-2", "C-1"]
+    make.made.clear()
+    PreparedBodies(make, max_bytes=2500).prepare(CONTRACTS)
+    assert make.made == ["C-0", "C-1"]
+
+
+async def test_lists_prepared_once_until_a_notice_begins(
+    current_catalogue: CurrentCatalogue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    period = NoticePeriod(NOON + timedelta(hours=1), NOON + timedelta(hours=2))
+    current_catalogue.replace(current_catalogue.responses.catalogue, (Notice("001.001", Stopped(period)),))
+    served, contract = current_catalogue.responses, current_catalogue.responses.catalogue.contract("C-100")
+    lists = await served.nomenclature(contract), await served.eta(contract, NOON)
+    assert (await served.nomenclature(contract), await served.eta(contract, NOON)) == lists
+    threads: list[threading.Thread] = []
+
+    def noted(*args: Any) -> Any:
+        threads.append(threading.current_thread())
+        return turnarounds(*args)
+
+    monkeypatch.setattr(response_cache, "turnarounds", noted)
+    found = await asyncio.gather(*(served.eta(contract, period.start) for _ in range(4)))
+    assert b"stopped" in found[0].plain
+    assert all(each is found[0] for each in found)
+    (thread,) = threads
+    assert thread is not threading.main_thread()
+    current_catalogue.replace(served.catalogue)
+    assert await current_catalogue.responses.nomenclature(contract) is lists[0]

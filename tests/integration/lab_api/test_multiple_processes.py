@@ -1,4 +1,4 @@
-"""Several `lab-api` processes on one store, SQLite and PostgreSQL: labels, a restart, notices, the pace, HEAD."""
+"""Several `lab-api` processes on one store, SQLite and PostgreSQL: labels, a restart, notices."""
 
 from __future__ import annotations
 
@@ -23,13 +23,6 @@ from tests.harness.proof import SHARE
 
 QUIET = '[logging]\nlevel = "warning"\n'
 POOL = "[[api.pools]]\nname = 'main'\npattern = '77######%'\nlast = 999999\ncheck_digit = 'luhn'\n"
-
-
-@pytest.fixture
-def systemd(tmp_path: Path) -> Iterator[NotifySocket]:
-    notices = NotifySocket(tmp_path / "notify")
-    yield notices
-    notices.sock.close()
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -142,26 +135,3 @@ def _soon(true: Any) -> None:
     while not true():
         assert time.monotonic() < deadline
         time.sleep(0.1)
-
-
-def test_rate_limit_and_head_over_http(folder: Path, systemd: NotifySocket) -> None:
-    port = free_port()
-    with (
-        running_api(write_settings_file(folder, port, api="rate = 0.5\nburst = 3\n"), systemd.environ),
-        httpx.Client(base_url=f"http://127.0.0.1:{port}", headers=TOKEN, timeout=DEADLINE) as client,
-    ):
-        systemd.wait_for("READY=1")
-        began, more = time.monotonic(), 0
-        head = client.head("/eta?contract=C-100")
-        got = client.get("/eta?contract=C-100")  # on the same connection: no body was left on it
-        assert (head.status_code, head.content, head.headers["content-length"]) == (200, b"", got.headers["content-length"])
-        assert client.get("/eta?contract=C-100", headers={"If-None-Match": got.headers["etag"]}).status_code == 304
-        while (refused := client.get("/eta?contract=C-100")).status_code != 429:
-            more += 1
-            assert more <= 0.5 * (time.monotonic() - began), "one more every two seconds, on a slow machine"
-        assert (refused.status_code, refused.json()["issue"][0]["code"]) == (429, "throttled")
-        wait = int(refused.headers["retry-after"])
-        assert 1 <= wait <= 2
-        assert client.get("/eta?contract=C-200").status_code == 200
-        time.sleep(wait)
-        assert client.get("/eta?contract=C-100").status_code == 200

@@ -1,11 +1,12 @@
-"""schemathesis over the OpenAPI: whatever is asked, the answer is one that the document knows, and never a 500."""
+"""Whatever is asked, the answer is one that the OpenAPI document knows: never a 500, and every refusal an OperationOutcome."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import random
 from collections.abc import Coroutine, Iterator
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 import httpx
@@ -18,20 +19,18 @@ from schemathesis import GenerationMode
 from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import content_type_conformance, response_schema_conformance, status_code_conformance
 
-from lab_agent.catalogue.spreadsheet.csv_files import load_catalogue
 from lab_agent.catalogue_service.label_allocation import LabelAllocator
-from lab_agent.crypto import hash_token
-from lab_agent.domain.label_pools import LabelPool
-from lab_agent.settings.api import ApiSettings
+from lab_agent.crypto import Cipher
+from lab_agent.store.unit_of_work import SqlStore
 from lab_api.app import create_app
 from lab_api.response_cache import CurrentCatalogue
-from tests.fakes.memory_store import MemoryStore
-from tests.harness.paths import CATALOGUE
+from tests.harness.databases import create_database
 from tests.harness.proof import FIGURES, SHARE
+from tests.integration.lab_api.parts import KEY, NOON, POOL, bearer, caller, make_settings, sample
 
 QUIET: dict[str, Any] = {"deadline": None, "suppress_health_check": list(HealthCheck)}
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
-TOKENS = ("all", "tied", "wrong")
+TOKENS = ("exchange-token", "tied-token", "wrong")
 AT_ONCE = 4
 """Requests for each example of the proof: making an example costs ten times as much as asking."""
 
@@ -39,25 +38,15 @@ AT_ONCE = 4
 class Runner:
     """One application and one loop for all examples."""
 
-    def __init__(self) -> None:
+    def __init__(self, url: str) -> None:
         def now() -> datetime:
-            return datetime(2026, 11, 20, 12, tzinfo=UTC)
+            return NOON
 
-        current = CurrentCatalogue(load_catalogue(CATALOGUE), now)
-        tokens = [
-            {"name": "all", "sha256": hash_token("all")},
-            {"name": "tied", "sha256": hash_token("tied"), "contracts": ["C-200"]},
-        ]
-        limits = {"max_body": 20_000, "max_basket": 50, "rate": 1e6, "burst": 10**6}
-        pool = LabelPool("p", "77########%", 1, 99_999_999, "luhn", contracts=frozenset({"C-100"}))
-        app = create_app(
-            ApiSettings.model_validate({"docs": True, "tokens": tokens, **limits}),
-            current,
-            LabelAllocator(MemoryStore(), (pool,), None, now),
-        )
-        self.items = sorted(current.responses.catalogue.contract("C-100").items)
-        transport = httpx.ASGITransport(app, raise_app_exceptions=False)
-        self.client = httpx.AsyncClient(transport=transport, base_url="http://lab.test")
+        current = CurrentCatalogue(sample(), now)
+        self.store = SqlStore(url, Cipher(KEY))
+        app = create_app(make_settings(prefix="", rate=1e6, burst=10**6), current, LabelAllocator(self.store, (POOL,), None, now))
+        self.items = sorted(sample().contract("C-100").items)
+        self.client = caller(app, "", base="http://lab.test")
         self.loop = asyncio.Runner()
         schema: Any = schemathesis.openapi.from_dict(json.loads(json.dumps(app.openapi())))
         self.operations = [found.ok() for found in schema.get_all_operations()]
@@ -67,10 +56,11 @@ class Runner:
 
 
 @pytest.fixture(scope="module")
-def runner() -> Iterator[Runner]:
-    made = Runner()
+def runner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runner]:
+    made = Runner(create_database(tmp_path_factory.mktemp("fuzzing") / "lab.db"))
     yield made
     made(made.client.aclose())
+    made(made.store.close())
     made.loop.close()
 
 
@@ -105,21 +95,22 @@ def send_some(runner: Runner, data: st.DataObject, count: int) -> None:
         send(runner, case, data.draw(st.sampled_from(TOKENS)))
 
 
-def send(runner: Runner, case: Any, token: str) -> None:
-    asked: Any = requests.Request(**case.as_transport_kwargs(base_url="http://lab.test")).prepare()
-    headers = {name: value for name, value in asked.headers.items() if name.lower() not in {"content-length", "authorization"}}
-    answer = runner(
-        runner.client.request(
-            asked.method, asked.url, content=asked.body, headers={**headers, "Authorization": f"Bearer {token}"}
-        )
-    )
-    assert answer.status_code < 500, answer.text
+def check_outcome(answer: httpx.Response) -> None:
     if answer.status_code >= 400:
         assert answer.json()["resourceType"] == "OperationOutcome"
         assert all(issue["diagnostics"] for issue in answer.json()["issue"])
+
+
+def send(runner: Runner, case: Any, token: str) -> None:
+    asked: Any = requests.Request(**case.as_transport_kwargs(base_url="http://lab.test")).prepare()
+    headers = {name: value for name, value in asked.headers.items() if name.lower() not in {"content-length", "authorization"}}
+    answer = runner(runner.client.request(asked.method, asked.url, content=asked.body, headers={**headers, **bearer(token)}))
+    assert answer.status_code < 500, answer.text
+    check_outcome(answer)
     case.validate_response(answer, checks=CHECKS)
 
 
+@pytest.mark.slow
 @given(data=st.data())
 @settings(max_examples=150, **QUIET)
 def test_any_request_gets_documented_response(runner: Runner, data: st.DataObject) -> None:
@@ -133,3 +124,62 @@ def test_any_request_gets_documented_response(runner: Runner, data: st.DataObjec
 def test_twenty_thousand_requests_get_documented_responses(runner: Runner, data: st.DataObject) -> None:
     send_some(runner, data, AT_ONCE)
     FIGURES.add(requests=AT_ONCE)
+
+
+# --- baskets that are nearly right ------------------------------------------------------------------------------------------
+
+ODD: list[Any] = [
+    *(None, True, 0, -1, 1.5, 10**30, "", " ", "0", "x" * 300, "\u0000", "ä\u2028", "002.001", "10", 10),
+    *([], {}, [10, "13"]),
+]
+FIELDS = ("id", "specimen_code", "bodysite_code", "bodycite_code", "container_type", "guid", "other")
+
+
+class Guess:
+    """Requests that are nearly right, or not at all. The same seed gives the same requests."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.items = list(sample().contract("C-100").items.values())
+
+    def item(self) -> Any:
+        if self.random.random() < 0.05:
+            return self.random.choice(ODD)
+        item = self.random.choice(self.items)
+        wish: dict[str, Any] = {"id": item.id, "guid": f"g{self.random.randrange(10**9)}"}
+        if item.options:
+            option = self.random.choice(item.options).option
+            wish |= {"specimen_code": option.specimen_code, "bodysite_code": option.bodysite_code}
+        while self.random.random() < 0.2:
+            wish[self.random.choice(FIELDS)] = self.random.choice(ODD)
+        return wish
+
+    def body(self) -> bytes:
+        body: dict[str, Any] = {"contract": "C-100", "analyticsrequests": [self.item() for _ in range(self.random.randrange(8))]}
+        while self.random.random() < 0.1:
+            body[self.random.choice(["contract", "analyticsrequests", "includetransportcontainer"])] = self.random.choice(ODD)
+        raw = bytearray(json.dumps(body).encode())
+        if self.random.random() < 0.1:
+            raw[self.random.randrange(len(raw))] = self.random.randrange(256)
+        return bytes(raw)
+
+
+async def send_guesses(api: httpx.AsyncClient, count: int) -> None:
+    guess, answered = Guess(7), 0
+    for number in range(count):
+        body = guess.body()
+        response = await api.post("preanalytics" if number % 2 else "questionnaire", content=body)
+        assert response.status_code in {200, 400, 404, 422}, (response.status_code, body)
+        answered += response.status_code == 200
+        check_outcome(response)
+    assert answered > count / 20
+
+
+async def test_random_requests_cause_no_500(api: httpx.AsyncClient) -> None:
+    await send_guesses(api, 200)
+
+
+@pytest.mark.proof
+async def test_twenty_thousand_random_requests_cause_no_500(api: httpx.AsyncClient) -> None:
+    await send_guesses(api, int(20_000 * SHARE))
+    FIGURES.add(requests=int(20_000 * SHARE))

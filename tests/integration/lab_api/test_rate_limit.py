@@ -3,50 +3,35 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from lab_agent.crypto import Cipher
 from lab_agent.errors import StoreUnreachableError
+from lab_agent.settings.api import ApiSettings
 from lab_agent.store.schema import upgrade
 from lab_agent.store.unit_of_work import SqlStore
+from lab_api.app import create_app
 from lab_api.errors import ApiError
 from lab_api.rate_limit import SharedTokenBuckets, TokenBuckets, Unsynced
-from tests.fakes.memory_store import MemoryStore
+from lab_api.response_cache import CurrentCatalogue
+from tests.harness.databases import create_database
+from tests.integration.lab_api.parts import ETA, KEY, NOON, TroubledStore, basket, caller
 
-KEY = "mBhtlW3ttGseDcUuF61rb-sYuo32K-3GRXN3KNo1Lvc="
-NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 RATE, BURST = 10.0, 20
 
 
-class Counted(MemoryStore):
-    """A store that counts its units of work, and may be unavailable."""
-
-    units = 0
-    unavailable = False
-
-    async def run(self, work: Any) -> Any:
-        if self.unavailable:
-            raise StoreUnreachableError
-        self.units += 1
-        return await super().run(work)
-
-
-@dataclass
 class Processes:
     """Some processes on one store, with one clock; a round is two seconds, and then each tells the others."""
 
-    count: int
-    store: Any = field(default_factory=Counted)
-    at: float = 0.0
-
-    def __post_init__(self) -> None:
-        self.buckets = [TokenBuckets(RATE, BURST, lambda: self.at) for _ in range(self.count)]
-        self.shared = [SharedTokenBuckets(self.store, bucket, self.now) for bucket in self.buckets]
+    def __init__(self, store: TroubledStore, count: int) -> None:
+        self.at = 0.0
+        self.store = store
+        self.buckets = [TokenBuckets(RATE, BURST, lambda: self.at) for _ in range(count)]
+        self.shared = [SharedTokenBuckets(store, bucket, self.now) for bucket in self.buckets]
 
     def now(self) -> datetime:
         return datetime.fromtimestamp(1_800_000_000 + self.at, UTC)
@@ -54,9 +39,6 @@ class Processes:
     def ask(self, number: int, times: int, contract: str = "C-1") -> int:
         """How many of these requests were let through."""
         return sum(_may(self.buckets[number], contract) for _ in range(times))
-
-    def tick(self, seconds: float) -> None:
-        self.at += seconds
 
     async def round(self, *asked: int, steps: int = 4) -> int:
         """Each process is asked so often in each of the steps of a round."""
@@ -77,61 +59,82 @@ def _may(bucket: TokenBuckets, contract: str) -> bool:
     return True
 
 
-async def test_rate_limit_holds_across_processes() -> None:
-    processes = Processes(4)
-    through = sum([await processes.round(100, 100, 100, 100) for _ in range(60)])
-    over_all = RATE * 120
+@pytest.fixture
+async def two(store: TroubledStore) -> AsyncIterator[Processes]:
+    return Processes(store, 2)
+
+
+def test_contract_over_rate_limit_told_retry_after() -> None:
+    moment = [0.0]
+    buckets = TokenBuckets(2.0, 3, lambda: moment[0])
+
+    def refused() -> ApiError:
+        with pytest.raises(ApiError) as caught:
+            buckets.consume("C-1")
+        return caught.value
+
+    for at, let_through in ((0.0, 3), (0.5, 1), (100.0, 3)):
+        moment[0] = at
+        for _ in range(let_through):
+            buckets.consume("C-1")
+        assert (refused().status, refused().headers) == (429, {"Retry-After": "1"})
+        buckets.consume("C-2")
+
+
+async def test_rate_limited_contract_gets_429_others_served(settings: ApiSettings, current_catalogue: CurrentCatalogue) -> None:
+    slow = settings.model_copy(update={"rate": 0.01, "burst": 2})
+    async with caller(create_app(slow, current_catalogue)) as client:
+        codes = [(await client.post("preanalytics", json=basket("001.001"))).status_code for _ in range(3)]
+        assert codes == [200, 200, 429]
+        late = await client.get(ETA)
+        assert (late.status_code, late.json()["issue"][0]["code"]) == (429, "throttled")
+        assert int(late.headers["retry-after"]) > 1
+        assert (await client.get("eta?contract=C-200")).status_code == 200
+        assert (await client.get("eta?contract=C-300")).status_code == 404
+
+
+async def test_rate_limit_holds_across_processes(store: TroubledStore) -> None:
+    processes = Processes(store, 4)
+    through = sum([await processes.round(100, 100, 100, 100) for _ in range(30)])
+    over_all = RATE * 60
     window = 4 * (BURST + 2 * RATE)  # what four may let through before they have heard of each other
     assert over_all * 0.95 <= through <= over_all + window
 
 
-async def test_single_busy_process_gets_whole_limit() -> None:
-    processes, single = Processes(4), Processes(1)
+async def test_single_busy_process_gets_whole_limit(store: TroubledStore) -> None:
+    processes = Processes(store, 4)
     found = [await processes.round(100) for _ in range(20)]
-    alone = [sum((single.ask(0, 100), single.tick(0.5))[0] for _ in range(4)) for _ in range(20)]  # and never tells
-    assert found == alone
-    assert sum(found) == BURST + RATE * 39.5
+    assert found == [BURST + RATE * 1.5] + [RATE * 2] * 19
+    assert processes.ask(1, 5, "C-2") == 5, "each contract has a limit of its own"
 
 
-async def test_contracts_have_separate_limits() -> None:
-    processes = Processes(2)
-    processes.ask(0, 100)
-    await processes.round()
-    assert processes.ask(1, 5, "C-2") == 5
-
-
-async def test_second_process_learns_usage_of_first() -> None:
-    processes = Processes(2)
-    assert processes.ask(0, 100) == BURST
-    assert processes.ask(1, 1) == 1
-    for each in processes.shared:
+async def test_second_process_learns_usage_of_first(two: Processes) -> None:
+    assert two.ask(0, 100) == BURST
+    assert two.ask(1, 1) == 1
+    for each in two.shared:
         await each.share()
-    assert processes.ask(1, 10) == 0
-    processes.at += 1
-    assert processes.ask(1, 100) == RATE - 1
+    assert two.ask(1, 10) == 0
+    two.at += 1
+    assert two.ask(1, 100) == RATE - 1
 
 
-async def test_no_requests_cause_no_store_writes() -> None:
-    processes = Processes(2)
-    for _ in range(5):
-        await processes.round()
-    assert processes.store.units == 0
-    for _ in range(5):
-        await processes.round(50)
-    assert processes.store.units == 5
+async def test_no_requests_cause_no_store_writes(two: Processes) -> None:
+    for asked, units in (((), 0), ((50,), 5)):
+        for _ in range(5):
+            await two.round(*asked)
+        assert two.store.units == units
 
 
-async def test_unsynced_counts_are_synced_later() -> None:
-    processes = Processes(2)
-    processes.ask(0, BURST)
-    processes.store.unavailable = True
+async def test_unsynced_counts_are_synced_later(two: Processes) -> None:
+    two.ask(0, BURST)
+    two.store.error = StoreUnreachableError()
     with pytest.raises(StoreUnreachableError):
-        await processes.shared[0].share()
-    processes.store.unavailable = False
-    await processes.shared[0].share()
-    processes.ask(1, 1)
-    await processes.shared[1].share()
-    assert processes.ask(1, 5) == 0
+        await two.shared[0].share()
+    two.store.error = None
+    await two.shared[0].share()
+    two.ask(1, 1)
+    await two.shared[1].share()
+    assert two.ask(1, 5) == 0
 
 
 async def test_requests_during_sync_are_counted() -> None:
@@ -144,13 +147,14 @@ async def test_requests_during_sync_are_counted() -> None:
     assert [_may(bucket, "C-1") for _ in range(3)] == [True, True, False]
 
 
-@pytest.mark.parametrize("name", ["sqlite", "postgresql"])
+@pytest.mark.parametrize("name", ["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
 async def test_concurrent_stores_lose_no_counts(name: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path}/lab.db" if name == "sqlite" else str(request.getfixturevalue("postgres_url"))
-    upgrade(url)
+    url = create_database(tmp_path / "lab.db") if name == "sqlite" else str(request.getfixturevalue("postgres_url"))
+    if name == "postgresql":
+        upgrade(url)
     stores = [SqlStore(url, Cipher(KEY)) for _ in range(3)]
     buckets = [TokenBuckets(RATE, 1000, lambda: 0.0) for _ in stores]
-    shared = [SharedTokenBuckets(store, bucket, lambda: NOW) for store, bucket in zip(stores, buckets, strict=True)]
+    shared = [SharedTokenBuckets(store, bucket, lambda: NOON) for store, bucket in zip(stores, buckets, strict=True)]
     for _ in range(10):
         for bucket in buckets:
             bucket.consume("C-1")

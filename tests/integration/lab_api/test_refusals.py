@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -31,165 +30,118 @@ from lab_api.observation import Observation
 from lab_api.refusals import RefusalCounter
 from lab_api.response_cache import CurrentCatalogue
 from lab_api.token_endpoint import SignedTokens, TokenEndpoint
-from tests.fakes.memory_store import MemoryStore
 from tests.harness.clock import DEADLINE, VirtualClock, wait_until
 from tests.harness.programs import NotifySocket, free_port, running_api, write_settings_file
+from tests.integration.lab_api.parts import ETA, KEY, NOON, TroubledStore, bearer, caller
 
-KEY = "mBhtlW3ttGseDcUuF61rb-sYuo32K-3GRXN3KNo1Lvc="
-NOW = VirtualClock().now()
-OLD = ApiToken(
-    id="t1",
-    name="partner",
-    sha256=hash_token("old"),
-    contracts=None,
-    created_at=NOW,
-    expires_at=NOW - timedelta(days=1),
-)
-REVOKED = replace(OLD, id="t2", name="gone", sha256=hash_token("revoked"), revoked_at=NOW)
-LIVE = replace(OLD, id="t3", name="live", sha256=hash_token("live"), expires_at=None)
-ETA = "eta?contract=C-100"
-EXCHANGE = {"Authorization": "Bearer exchange-token", "Content-Type": "application/json"}
 GRANT = {"grant_type": "client_credentials"}
+OLD_GRANT = {**GRANT, "client_id": "partner", "client_secret": "old"}
+DAY = timedelta(days=1)
+
+
+def stored_token(name: str, secret: str, **more: Any) -> ApiToken:
+    return ApiToken(id=name, name=name, sha256=hash_token(secret), contracts=None, created_at=NOON, **more)
+
+
+OLD = stored_token("partner", "old", expires_at=NOON - DAY)
+STORED = (OLD, stored_token("gone", "revoked", revoked_at=NOON), stored_token("live", "live"))
+
+
+@dataclass
+class Refusals:
+    """An application under its prefix where nobody is signed in, and what its counter writes."""
+
+    client: httpx.AsyncClient
+    counter: RefusalCounter
+    store: TroubledStore
+    clock: VirtualClock
+
+    async def written(self) -> dict[tuple[str, str], int]:
+        """The counts of the last hour, by reason and client, once all are written."""
+        await self.counter.write()
+        since = self.clock.now() - timedelta(hours=1)
+        found = await self.store.run_read_only(lambda uow: uow.api_refusals.since(since))
+        return {(each.reason.value, each.client): each.count for each in found}
+
+    def probe(self) -> ApiCallersProbe:
+        return ApiCallersProbe(self.store, self.clock, limit=10)
+
+    def count(self, times: int, reason: RefusalReason, client: str = "") -> None:
+        for _ in range(times):
+            self.counter.count(reason, client)
 
 
 @pytest.fixture
-def virtual() -> VirtualClock:
-    return VirtualClock()
-
-
-@pytest.fixture
-def store() -> MemoryStore:
-    return MemoryStore()
-
-
-@pytest.fixture
-def counter(store: MemoryStore, virtual: VirtualClock) -> RefusalCounter:
-    return RefusalCounter(store, virtual.now)
-
-
-@pytest.fixture
-async def api(
-    settings: ApiSettings, current_catalogue: CurrentCatalogue, counter: RefusalCounter, virtual: VirtualClock
-) -> AsyncIterator[httpx.AsyncClient]:
-    """The application under its prefix; nobody is signed in."""
-
-    def stored() -> tuple[ApiToken, ...]:
-        return (OLD, REVOKED, LIVE)
-
-    signed = SignedTokens((KEY,), 60.0, virtual.now)
-    clients, tokens = (
-        Clients(settings.tokens, settings.basic, stored, signed, virtual.now),
-        TokenEndpoint(stored, signed, virtual.now),
-    )
+async def refusals(
+    settings: ApiSettings, current_catalogue: CurrentCatalogue, store: TroubledStore, clock: VirtualClock
+) -> AsyncIterator[Refusals]:
+    signed, counter = SignedTokens((KEY,), 60.0, clock.now), RefusalCounter(store, clock.now)
+    clients = Clients(settings.tokens, settings.basic, lambda: STORED, signed, clock.now)
+    tokens = TokenEndpoint(lambda: STORED, signed, clock.now)
     app = create_app(settings, current_catalogue, clients=clients, tokens=tokens, observation=Observation(refusals=counter))
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://lab/lab/") as client:
-        yield client
+    async with caller(app, "") as client:
+        del client.headers["Content-Type"]
+        yield Refusals(client, counter, store, clock)
 
 
-async def counted(store: MemoryStore, virtual: VirtualClock) -> dict[tuple[str, str], int]:
-    found = await store.run_read_only(lambda uow: uow.api_refusals.since(virtual.now() - timedelta(hours=1)))
-    return {(each.reason.value, each.client): each.count for each in found}
-
-
-@pytest.mark.parametrize(
-    ("path", "options", "reason", "client"),
-    [
+async def test_refused_request_counted_by_reason(refusals: Refusals) -> None:
+    known = {"headers": bearer("exchange-token") | {"Content-Type": "application/json"}}
+    expected: dict[tuple[str, str], int] = {}
+    for path, options, reason, client in (
         (ETA, {}, "no_credentials", ""),
-        (ETA, {"headers": {"Authorization": "Bearer wrong"}}, "wrong_credentials", ""),
+        (ETA, {"headers": bearer("wrong")}, "wrong_credentials", ""),
         (ETA, {"auth": ("ward", "wrong")}, "wrong_credentials", ""),
-        (ETA, {"headers": {"Authorization": "Bearer old"}}, "token_expired", "partner"),
+        (ETA, {"headers": bearer("old")}, "token_expired", "partner"),
         (ETA, {"auth": ("partner", "old")}, "token_expired", "partner"),
-        (ETA, {"headers": {"Authorization": "Bearer revoked"}}, "token_revoked", "gone"),
-        (ETA, {"headers": {"Authorization": "Bearer tied-token"}}, "unknown_contract", "tied"),
-        ("eta", {"headers": EXCHANGE}, "invalid_request", "exchange"),
-        ("preanalytics", {"method": "POST", "content": b"{", "headers": EXCHANGE}, "invalid_request", "exchange"),
-        ("preanalytics", {"method": "POST", "content": b"x" * 30_000, "headers": EXCHANGE}, "invalid_request", "exchange"),
+        (ETA, {"headers": bearer("revoked")}, "token_revoked", "gone"),
+        (ETA, {"headers": bearer("tied-token")}, "unknown_contract", "tied"),
+        ("eta", known, "invalid_request", "exchange"),
+        ("preanalytics", {"method": "POST", "content": b"{", **known}, "invalid_request", "exchange"),
+        ("preanalytics", {"method": "POST", "content": b"x" * 30_000, **known}, "invalid_request", "exchange"),
         ("token", {"method": "POST", "data": GRANT}, "no_credentials", ""),
-        (
-            "token",
-            {"method": "POST", "data": {**GRANT, "client_id": "partner", "client_secret": "old"}},
-            "token_expired",
-            "partner",
-        ),
-    ],
-)
-async def test_refused_request_counted_by_reason(
-    api: httpx.AsyncClient,
-    counter: RefusalCounter,
-    store: MemoryStore,
-    virtual: VirtualClock,
-    path: str,
-    options: dict[str, Any],
-    reason: str,
-    client: str,
-) -> None:
-    response = await api.request(**{"method": "GET", "url": path, **options})
-    assert response.status_code in {400, 401, 404, 413}
-    await counter.write()
-    assert await counted(store, virtual) == {(reason, client): 1}
+        ("token", {"method": "POST", "data": OLD_GRANT}, "token_expired", "partner"),
+    ):
+        response = await refusals.client.request(**{"method": "GET", "url": path, **options})
+        assert response.status_code in {400, 401, 404, 413}
+        expected[reason, client] = expected.get((reason, client), 0) + 1
+        assert await refusals.written() == expected, (path, reason)
 
 
-async def test_answered_requests_and_our_probe_not_counted(
-    api: httpx.AsyncClient, counter: RefusalCounter, store: MemoryStore, virtual: VirtualClock
-) -> None:
-    assert (await api.get(ETA, headers={"Authorization": "Bearer live"})).status_code == 200
-    assert (await api.get("nomenclature", headers={"User-Agent": "lab-agent-probe"})).status_code == 401
-    assert (await api.get("nothing")).status_code == 404
-    await counter.write()
-    assert not await counted(store, virtual)
+async def test_what_is_no_refusal_is_not_counted(refusals: Refusals) -> None:
+    """Answers, our own probe, unknown paths, and a short-lived token over its time: its client then fetches the next one."""
+    client = refusals.client
+    assert (await client.get(ETA, headers=bearer("live"))).status_code == 200
+    assert (await client.get("nomenclature", headers={"User-Agent": "lab-agent-probe"})).status_code == 401
+    assert (await client.get("nothing")).status_code == 404
+    token = (await client.post("token", data={**GRANT, "client_id": "live", "client_secret": "live"})).json()["access_token"]
+    refusals.clock.advance(minutes=2)
+    assert (await client.get(ETA, headers=bearer(token))).status_code == 401
+    assert await refusals.written() == {}
 
 
-async def test_shortlived_token_over_time_not_counted(
-    api: httpx.AsyncClient, counter: RefusalCounter, store: MemoryStore, virtual: VirtualClock
-) -> None:
-    """A client fetches the next one when it is told so: that is how these tokens are used."""
-    token = (await api.post("token", data={**GRANT, "client_id": "live", "client_secret": "live"})).json()["access_token"]
-    virtual.advance(minutes=2)
-    assert (await api.get(ETA, headers={"Authorization": f"Bearer {token}"})).status_code == 401
-    await counter.write()
-    assert not await counted(store, virtual)
-
-
-async def test_unavailable_store_loses_no_count(virtual: VirtualClock) -> None:
-    class Flaky(MemoryStore):
-        unavailable = True
-
-        async def run(self, work: Any) -> Any:
-            if self.unavailable:
-                raise StoreUnreachableError
-            return await super().run(work)
-
-    store = Flaky()
-    counter = RefusalCounter(store, virtual.now)
-    counter.count(RefusalReason.WRONG_CREDENTIALS)
+async def test_unavailable_store_loses_no_count_and_keeps_them_bounded(refusals: Refusals) -> None:
+    refusals.store.error = StoreUnreachableError()
+    refusals.count(1, RefusalReason.WRONG_CREDENTIALS)
     with pytest.raises(StoreUnreachableError):
-        await counter.write()
-    counter.count(RefusalReason.WRONG_CREDENTIALS)
-    store.unavailable = False
-    await counter.write()
-    assert await counted(store, virtual) == {("wrong_credentials", ""): 2}
-
-
-async def test_endless_outage_keeps_counts_bounded(store: MemoryStore, counter: RefusalCounter, virtual: VirtualClock) -> None:
+        await refusals.counter.write()
+    refusals.count(1, RefusalReason.WRONG_CREDENTIALS)
+    refusals.store.error = None
+    assert await refusals.written() == {("wrong_credentials", ""): 2}
     for number in range(1500):
-        counter.count(RefusalReason.UNKNOWN_CONTRACT, f"client-{number}")
-    await counter.write()
-    assert len(await counted(store, virtual)) == 1000
+        refusals.count(1, RefusalReason.UNKNOWN_CONTRACT, f"client-{number}")
+    assert len(await refusals.written()) == 1000 + 1
 
 
-async def test_alert_opens_beyond_limit_and_closes_after_hour(
-    store: MemoryStore, counter: RefusalCounter, virtual: VirtualClock
-) -> None:
-    probe = ApiCallersProbe(store, virtual, limit=10)
-    monitor, states = Monitor(store, virtual, [probe]), []
+async def test_alert_opens_beyond_limit_and_closes_after_hour(refusals: Refusals) -> None:
+    probe, store = refusals.probe(), refusals.store
+    monitor, states = Monitor(store, refusals.clock, [probe]), []
 
     async def refuse(times: int, **later: float) -> None:
-        for _ in range(times):
-            counter.count(RefusalReason.TOKEN_EXPIRED, "partner")
-        await counter.write()
+        refusals.count(times, RefusalReason.TOKEN_EXPIRED, "partner")
+        await refusals.counter.write()
         await monitor.run()
         states.append(sorted(map(str, await store.run_read_only(lambda uow: uow.alerts.open_of(probe.conditions)))))
-        virtual.advance(**later)
+        refusals.clock.advance(**later)
 
     key = "api.callers_refused/token_expired/partner"
     await refuse(10, minutes=10)
@@ -200,43 +152,37 @@ async def test_alert_opens_beyond_limit_and_closes_after_hour(
     assert states == [[], [key], [key], [key], []]
 
 
-async def test_requests_without_credentials_are_a_notice_of_their_own(
-    store: MemoryStore, counter: RefusalCounter, virtual: VirtualClock
-) -> None:
+async def test_requests_without_credentials_are_a_notice_of_their_own(refusals: Refusals) -> None:
     """A port scanner needs no person; a caller that tried a token does."""
     for reason in (RefusalReason.NO_CREDENTIALS, RefusalReason.WRONG_CREDENTIALS):
-        for _ in range(11):
-            counter.count(reason)
-    await counter.write()
-    found = {str(each.key): each.count for each in await ApiCallersProbe(store, virtual, limit=10).look()}
+        refusals.count(11, reason)
+    await refusals.counter.write()
+    found = {str(each.key): each.count for each in await refusals.probe().look()}
     assert found == {"api.callers_anonymous": 11, "api.callers_refused/wrong_credentials": 11}
     assert CONDITIONS[ConditionId.API_CALLERS_ANONYMOUS].severity is Severity.NOTICE
 
 
-async def test_expired_token_named_with_its_end(store: MemoryStore, counter: RefusalCounter, virtual: VirtualClock) -> None:
+async def test_expired_token_named_with_its_end(refusals: Refusals) -> None:
     def add(uow: Any) -> None:
         uow.api_tokens.add(OLD)
         uow.commit()
 
-    await store.run(add)
-    for _ in range(11):
-        counter.count(RefusalReason.TOKEN_EXPIRED, "partner")
-    await counter.write()
-    (finding,) = await ApiCallersProbe(store, virtual, limit=10).look()
-    assert (finding.count, finding.since) == (11, virtual.now())
+    await refusals.store.run(add)
+    refusals.count(11, RefusalReason.TOKEN_EXPIRED, "partner")
+    await refusals.counter.write()
+    (finding,) = await refusals.probe().look()
+    assert (finding.count, finding.since) == (11, refusals.clock.now())
     assert finding.detail == f"the token of partner has expired ({OLD.expires_at:%Y-%m-%d %H:%M} UTC)"
 
 
-async def test_wrong_token_at_running_api_told(folder: Path, tmp_path: Path) -> None:
-    port, systemd = free_port(), NotifySocket(tmp_path / "notify")
+async def test_wrong_token_at_running_api_told(folder: Path, tmp_path: Path, systemd: NotifySocket) -> None:
+    port = free_port()
     config = write_settings_file(folder, port)
     store = SqlStore(f"sqlite:///{tmp_path}/agent.db", Cipher(KEY))
     probe = ApiCallersProbe(store, SystemClock(), limit=10)
-    with closing(systemd.sock), running_api(config, systemd.environ) as process:
+    with running_api(config, systemd.environ) as process:
         await asyncio.to_thread(systemd.wait_for, "READY=1")
-        async with httpx.AsyncClient(
-            headers={"Authorization": "Bearer wrong-token"}, trust_env=False, timeout=DEADLINE
-        ) as client:
+        async with httpx.AsyncClient(headers=bearer("wrong-token"), trust_env=False, timeout=DEADLINE) as client:
             answers = [await client.get(f"http://127.0.0.1:{port}/{ETA}") for _ in range(11)]
 
         async def is_told() -> bool:

@@ -14,6 +14,7 @@ from tests.harness.clock import DEADLINE
 
 @pytest.mark.parametrize("abstract", [False, True])
 def test_sd_notify_sends_expected_datagrams(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, abstract: bool) -> None:
+    """Where a manager listens, and none where there is no socket, or the manager is gone."""
     name = f"@lab-notify-{os.getpid()}" if abstract else str(tmp_path / "socket")
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
         sock.bind(name.replace("@", "\0"))
@@ -23,30 +24,22 @@ def test_sd_notify_sends_expected_datagrams(tmp_path: Path, monkeypatch: pytest.
         assert sd_notify.notify_reloading(5)
         assert sd_notify.notify_stopping()
         sock.settimeout(DEADLINE)
-        assert [sock.recv(99) for _ in range(4)] == [
-            b"READY=1\nSTATUS=up",
-            b"WATCHDOG=1",
-            b"RELOADING=1\nMONOTONIC_USEC=5",
-            b"STOPPING=1",
-        ]
-    assert not sd_notify.notify_ready()  # the manager is gone
-
-
-def test_sd_notify_without_socket_sends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("NOTIFY_SOCKET", raising=False)
+        told = [sock.recv(99) for _ in range(4)]
+    assert told == [b"READY=1\nSTATUS=up", b"WATCHDOG=1", b"RELOADING=1\nMONOTONIC_USEC=5", b"STOPPING=1"]
+    assert not sd_notify.notify_ready()
+    monkeypatch.delenv("NOTIFY_SOCKET")
     assert not sd_notify.notify_ready()
 
 
-@pytest.mark.parametrize(
-    ("environ", "interval"),
-    [
-        ({}, None),
-        ({"WATCHDOG_USEC": "0"}, None),
-        ({"WATCHDOG_USEC": "x"}, None),
-        ({"WATCHDOG_USEC": "30000000"}, 15.0),
-        ({"WATCHDOG_USEC": "30000000", "WATCHDOG_PID": "1"}, None),
-        ({"WATCHDOG_USEC": "30000000", "WATCHDOG_PID": str(os.getpid())}, 15.0),
-    ],
-)
-def test_watchdog_interval_follows_environment(environ: dict[str, str], interval: float | None) -> None:
-    assert sd_notify.watchdog_interval(environ) == interval
+def test_watchdog_interval_follows_environment() -> None:
+    own = str(os.getpid())
+    for usec, pid, interval in (
+        (None, None, None),
+        ("0", None, None),
+        ("x", None, None),
+        ("30000000", None, 15.0),
+        ("30000000", "1", None),
+        ("30000000", own, 15.0),
+    ):
+        given = {"WATCHDOG_USEC": usec, "WATCHDOG_PID": pid}
+        assert sd_notify.watchdog_interval({name: value for name, value in given.items() if value}) == interval
