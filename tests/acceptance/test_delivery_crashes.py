@@ -58,6 +58,7 @@ probability = 0.3
 """
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(200)
 async def test_report_versions_survive_a_few_crashes(harness: ProcessHarness) -> None:
     await killed_while_delivering(harness, SHORT)

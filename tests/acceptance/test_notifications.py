@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.harness.certificates import CertificateAuthority
 from tests.harness.clock import wait_until
 from tests.harness.installation import ProcessHarness
@@ -48,6 +50,7 @@ def told_by_command(told: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in told.read_text().splitlines()] if told.exists() else []
 
 
+@pytest.mark.slow
 async def test_outage_is_one_mail_at_its_start_and_one_at_its_end(harness: ProcessHarness, tmp_path: Path) -> None:
     authority, told = CertificateAuthority(tmp_path), tmp_path / "told.jsonl"
     async with running_mail_server(MailServer("starttls", authority.issue("mail"))) as server:

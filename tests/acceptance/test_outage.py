@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 import httpx
+import pytest
 
 from lab_sandbox.demo.runner import build_account
 from lab_sandbox.demo.toml_edit import set_values
@@ -13,6 +14,7 @@ from tests.harness.clock import DEADLINE, wait_until
 from tests.harness.installation import ProcessHarness
 
 
+@pytest.mark.slow
 async def test_outage_logs_one_line_and_recovery_another(harness: ProcessHarness) -> None:
     await harness.stop_service()
     agent = await harness.start_agent()
@@ -49,6 +51,7 @@ LONGEST = 2.0
 """Seconds between two requests to a service that answers nothing."""
 
 
+@pytest.mark.slow
 async def test_service_that_fails_gets_one_request_at_a_time_whatever_waits_for_it(harness: ProcessHarness) -> None:
     await harness.stop_service()
     set_values(harness.workspace.service_settings, "", {"fault_admin": True})

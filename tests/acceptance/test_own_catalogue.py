@@ -29,6 +29,7 @@ def lab(tmp_path: Path) -> Iterator[Laboratory]:
         lab.close()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_imported_catalogue_survives_ten_restarts(lab: Laboratory, tmp_path: Path) -> None:
     """Of both programs; meanwhile the folder is the sample, then other content, then broken, then gone, and reloads come too."""

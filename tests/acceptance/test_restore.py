@@ -64,6 +64,7 @@ class Laboratory:
         return [each for each in self.harness.lis.orders.parent.rglob("*cancel*") if each.is_file()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by_hand", [False, True], ids=["command", "copied by hand"])
 async def test_finished_orders_are_not_cancelled(harness: ProcessHarness, by_hand: bool, tmp_path: Path) -> None:
     await restored_after_all_was_done(harness, ORDERS, tmp_path, by_hand=by_hand)

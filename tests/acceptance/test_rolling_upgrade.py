@@ -32,6 +32,7 @@ async def upgrade_as(url: str, folder: Path, schema: str, program: Callable[[str
         await asyncio.to_thread(program, url)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 async def test_agent_goes_on_while_the_database_is_upgraded(harness: ProcessHarness, url: str, tmp_path: Path) -> None:
     agent = await harness.start_agent(LAB_AGENT_STORE__URL=url, LAB_AGENT_MONITORING__INTERVAL="1")

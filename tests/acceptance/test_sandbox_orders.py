@@ -7,6 +7,8 @@ import json
 import re
 from asyncio.subprocess import PIPE
 
+import pytest
+
 from lab_sandbox.demo.processes import program_path
 from lab_sandbox.demo.runner import build_account
 from lab_sandbox.partner.client import open_partner_client
@@ -14,6 +16,7 @@ from tests.harness.clock import DEADLINE, wait_until
 from tests.harness.installation import ProcessHarness
 from tests.harness.paths import ROOT
 
+pytestmark = pytest.mark.slow
 GOLDEN_ORDER = ROOT / "tests" / "integration" / "lab_sandbox" / "golden" / "order_request.json"
 
 
@@ -67,12 +70,10 @@ async def test_order_of_the_guide_is_accepted_and_completed(harness: ProcessHarn
         await wait_until(is_told_completed, "the order of the guide is completed")
 
 
-async def test_unknown_test_is_named(harness: ProcessHarness) -> None:
+async def test_order_that_cannot_be_placed_is_explained(harness: ProcessHarness) -> None:
+    """By a test that is unknown, and by faults that the service does not take."""
     code, _, err = await order(harness, "--tests", "001.001,999.999")
     assert (code, err) == (2, "not offered now under contract C-100: 999.999\n")
-
-
-async def test_faults_need_a_service_that_takes_them(harness: ProcessHarness) -> None:
     code, out, err = await order(harness, "--faults", "config/sandbox-faults.toml")
     assert code == 2
     assert "lab-sandbox run --fault-admin" in err

@@ -70,8 +70,7 @@ PROOFS = (
         name="workers",
         claim="Several workers on one PostgreSQL: stopped beyond their leases, cut off, its server restarted and failed over",
         tests=(
-            "acceptance/test_two_workers.py",
-            "acceptance/test_three_workers.py",
+            "acceptance/test_several_workers.py",
             "acceptance/test_differing_clocks.py",
             "acceptance/test_agent_watched_from_outside.py",
             "proof/test_fencing.py",

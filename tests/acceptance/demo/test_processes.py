@@ -8,7 +8,6 @@ import os
 import signal
 import socket
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -53,22 +52,14 @@ def is_alive(pid: int) -> bool:
         return False
 
 
-async def has_exited(pid: int, timeout: float = 20.0) -> bool:
-    deadline = time.monotonic() + timeout
-    while time.monotonic() < deadline:
-        if not is_alive(pid):
-            return True
-        await asyncio.sleep(0.02)
-    return False
+async def wait_until_gone(pid: int) -> None:
+    await wait_until(lambda: not is_alive(pid), "the end of the program", interval=0.02)
 
 
 async def pid_in(folder: Path) -> int:
-    deadline = time.monotonic() + DEADLINE
-    while time.monotonic() < deadline:
-        if (folder / "pid").exists() and (text := (folder / "pid").read_text()):
-            return int(text)
-        await asyncio.sleep(0.02)
-    raise AssertionError("the program never started")
+    file = folder / "pid"
+    await wait_until(lambda: file.exists() and bool(file.read_text()), "the start of the program", interval=0.02)
+    return int(file.read_text())
 
 
 @pytest.fixture
@@ -97,21 +88,18 @@ async def test_process_ready_once_it_answers(tmp_path: Path):
     assert is_port_free(port)
 
 
-async def test_early_exit_reported_with_log(tmp_path: Path):
+async def test_early_exit_or_slow_start_reported(tmp_path: Path):
     command = (PYTHON, "-c", "import sys; print('no such database'); sys.exit(3)")
     async with ProcessGroup(tmp_path, tmp_path) as processes:
         running = await processes.start(Program("agent", command, f"http://{HOST}:{free_port()}/"))
         with pytest.raises(DemoError, match="agent exited with code 3") as raised:
             await processes.wait_until_ready(running, DEADLINE)
+        slow = await processes.start(Program("slow", (PYTHON, "-c", SLEEPER), f"http://{HOST}:{free_port()}/"))
+        with pytest.raises(DemoError, match="slow was not ready within"):
+            await processes.wait_until_ready(slow, 0.3)
+        pid = await pid_in(tmp_path)
     assert raised.value.log_tail == "no such database"
-
-
-async def test_startup_timeout_reported(tmp_path: Path):
-    async with ProcessGroup(tmp_path, tmp_path) as processes:
-        running = await processes.start(Program("agent", (PYTHON, "-c", SLEEPER), f"http://{HOST}:{free_port()}/"))
-        with pytest.raises(DemoError, match="agent was not ready within"):
-            await processes.wait_until_ready(running, 0.3)
-    assert await has_exited(await pid_in(tmp_path))
+    await wait_until_gone(pid)
 
 
 async def test_failed_or_slow_task_reported(tmp_path: Path):
@@ -124,35 +112,32 @@ async def test_failed_or_slow_task_reported(tmp_path: Path):
 
 
 async def test_first_exited_process_reported(tmp_path: Path):
-    async with ProcessGroup(tmp_path, tmp_path) as processes:
-        await processes.start(Program("sleeper", (PYTHON, "-c", SLEEPER)))
-        await processes.start(Program("short", (PYTHON, "-c", "raise SystemExit(5)")))
-        exited = await asyncio.wait_for(processes.wait_for_first_exit(), DEADLINE)
-    assert str(exited.exit_error()) == "The short exited with code 5."
-
-
-async def test_orderly_end_leaves_no_processes(tmp_path: Path):
+    """And the orderly end leaves none of the others."""
     async with ProcessGroup(tmp_path, tmp_path) as processes:
         await processes.start(Program("sleeper", (PYTHON, "-c", SLEEPER)))
         pid = await pid_in(tmp_path)
+        await processes.start(Program("short", (PYTHON, "-c", "raise SystemExit(5)")))
+        exited = await asyncio.wait_for(processes.wait_for_first_exit(), DEADLINE)
         assert is_alive(pid)
-    assert await has_exited(pid)
+    assert str(exited.exit_error()) == "The short exited with code 5."
+    await wait_until_gone(pid)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGTERM])
 async def test_killed_demo_leaves_no_processes(tmp_path: Path, sent: signal.Signals):
     holder = await asyncio.create_subprocess_exec(PYTHON, "-c", HOLDER, str(tmp_path), SLEEPER)
     pid = await pid_in(tmp_path)
     os.kill(holder.pid, sent)
     await holder.wait()
-    assert await has_exited(pid)
+    await wait_until_gone(pid)
 
 
 async def test_process_ignoring_termination_is_killed(tmp_path: Path):
     async with ProcessGroup(tmp_path, tmp_path, grace_period=0.3) as processes:
         await processes.start(Program("stubborn", (PYTHON, "-c", STUBBORN)))
         pid = await pid_in(tmp_path)
-    assert await has_exited(pid)
+    await wait_until_gone(pid)
 
 
 async def test_environment_of_other_agent_not_inherited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

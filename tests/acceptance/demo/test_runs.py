@@ -15,7 +15,9 @@ from pathlib import Path
 
 import httpx
 import pytest
+from typer.testing import CliRunner
 
+from lab_sandbox.cli import app
 from lab_sandbox.partner.login import parse_form
 from tests.harness.paths import ROOT
 from tests.harness.proof import in_full
@@ -94,6 +96,7 @@ def assert_demo_passes(temp: Path, *options: str) -> None:
     assert set(result["orders"]) >= {"shared-tubes", "unknown-code", "anonymous", "culture"}
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_once_ends_by_itself_with_passing_checks(tmp_path: Path):
     """By default with a strict service, as `make demo` runs it."""
@@ -115,7 +118,6 @@ count = 5
 """A service that spells references its own way, so that a value that is read back never looks like the one sent."""
 
 
-@in_full
 @in_full
 @pytest.mark.proof
 @pytest.mark.timeout(600)
@@ -163,6 +165,7 @@ def test_demo_stays_up_until_a_process_exits(tmp_path: Path):
     assert_nothing_left(tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "sent", [signal.SIGKILL, *(pytest.param(one, marks=[pytest.mark.proof, in_full]) for one in (signal.SIGINT, signal.SIGTERM))]
 )
@@ -175,9 +178,7 @@ def test_interrupted_demo_leaves_nothing_behind(tmp_path: Path, sent: signal.Sig
     assert_nothing_left(tmp_path)
 
 
-def test_folder_without_settings_reported(tmp_path: Path):
-    done = subprocess.run(
-        (*DEMO, "--once", "--config-dir", "elsewhere"), cwd=tmp_path, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 1
-    assert "elsewhere/sandbox.toml does not exist. Run the demo in the root of the checkout" in done.stdout
+def test_folder_without_settings_reported():
+    done = CliRunner().invoke(app, ["demo", "--once", "--config-dir", "elsewhere"])
+    assert done.exit_code == 1
+    assert "elsewhere/sandbox.toml does not exist. Run the demo in the root of the checkout" in done.output

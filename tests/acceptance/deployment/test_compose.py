@@ -34,68 +34,48 @@ def secrets(service: str) -> dict[str, str]:
     return {each["target"]: each["source"] for each in SERVICES[service]["secrets"]}
 
 
-def test_services_are_complete() -> None:
-    assert set(SERVICES) == {"database", "upgrade", "agent", "api", "proxy"}
-
-
 @pytest.mark.parametrize("name", SERVICES)
-def test_root_is_read_only_and_privileges_are_dropped(name: str) -> None:
+def test_service_is_without_privileges_and_secrets_in_its_environment(name: str) -> None:
     service = SERVICES[name]
     assert service["read_only"] is True
     assert any(each.split(":")[0] == "/tmp" for each in service["tmpfs"])
     assert service["security_opt"] == ["no-new-privileges:true"]
     assert name == "database" or service["cap_drop"] == ["ALL"]
     assert "privileged" not in service
+    for variable, value in service.get("environment", {}).items():
+        assert variable.endswith("_FILE") or not re.search("PASSWORD|SECRET|KEY|TOKEN", variable), variable
+        assert "@" not in str(value)
 
 
 @pytest.mark.parametrize("name", OURS)
-def test_state_folder_can_be_written(name: str) -> None:
-    """The image declares it as a volume; without a name, each start would leave one behind."""
-    mounts = [*SERVICES[name]["tmpfs"], *(each.partition(":")[2] for each in SERVICES[name]["volumes"])]
+def test_state_and_secrets_are_files(name: str) -> None:
+    """The image declares the state as a volume; without a name, each start would leave one behind."""
+    service = SERVICES[name]
+    mounts = [*service["tmpfs"], *(each.partition(":")[2] for each in service["volumes"])]
     assert any(each.split(":")[0] == "/var/lib/lab-agent" for each in mounts)
-    assert "./conf:/etc/lab-agent:ro" in SERVICES[name]["volumes"]
-
-
-@pytest.mark.parametrize("name", OURS)
-def test_secrets_are_files_named_like_settings(name: str) -> None:
-    assert SERVICES[name]["environment"]["CREDENTIALS_DIRECTORY"] == "/run/secrets"
+    assert "./conf:/etc/lab-agent:ro" in service["volumes"]
+    assert service["environment"]["CREDENTIALS_DIRECTORY"] == "/run/secrets"
     for target, source in secrets(name).items():
         assert known(target), target
         assert COMPOSE["secrets"][source]["file"].startswith("./secrets/")
     assert {"store.url", "store.encryption_keys"} <= secrets(name).keys()
     assert ("exchange.oauth.client_secret" in secrets(name)) == (name == "agent"), "only the agent signs in"
+    source = read_environment(service["environment"], Settings.model_fields.keys())
+    assert source.problems == ()
+    assert all(known(setting) for setting in source.origins)
 
 
-@pytest.mark.parametrize("name", SERVICES)
-def test_no_secret_in_environment(name: str) -> None:
-    for variable, value in SERVICES[name].get("environment", {}).items():
-        assert variable.endswith("_FILE") or not re.search("PASSWORD|SECRET|KEY|TOKEN", variable), variable
-        assert "@" not in str(value)
-
-
-def test_variables_are_settings() -> None:
-    for name in OURS:
-        source = read_environment(SERVICES[name]["environment"], Settings.model_fields.keys())
-        assert source.problems == ()
-        assert all(known(setting) for setting in source.origins)
-    assert SERVICES["agent"]["environment"]["LAB_AGENT_MONITORING__API_ADDRESS"] == "http://api:8482"
-
-
-def test_programs_start_after_schema_is_upgraded() -> None:
+def test_programs_start_after_schema_is_upgraded_and_tell_of_their_health() -> None:
+    """Agent and API have the health check of the image; the API's asks its own port."""
     assert SERVICES["upgrade"]["command"] == ["db", "upgrade"]
     assert SERVICES["upgrade"]["restart"] == "no"
     assert SERVICES["upgrade"]["depends_on"] == {"database": {"condition": "service_healthy"}}
     for name in ("agent", "api"):
         assert SERVICES[name]["depends_on"] == {"upgrade": {"condition": "service_completed_successfully"}}
-
-
-def test_every_lasting_service_has_a_health_check() -> None:
-    """Agent and API have that of the image; the API's asks its own port."""
-    assert "healthcheck" in SERVICES["database"]
-    assert "healthcheck" in SERVICES["proxy"]
+    assert [name for name in SERVICES if "healthcheck" in SERVICES[name]] == ["database", "proxy"]
     assert SERVICES["api"]["environment"]["HEALTH_URL"] == "http://127.0.0.1:8482/healthz"
     assert "HEALTH_URL" not in SERVICES["agent"]["environment"]
-    assert "HEALTHCHECK" in (ROOT / "Dockerfile").read_text()
+    assert SERVICES["agent"]["environment"]["LAB_AGENT_MONITORING__API_ADDRESS"] == "http://api:8482"
 
 
 def test_only_proxy_is_published_to_others() -> None:
@@ -103,25 +83,20 @@ def test_only_proxy_is_published_to_others() -> None:
     port = StatusSettings().port
     assert published == {"agent": [f"127.0.0.1:{port}:{port}"], "proxy": ["80:80", "443:443"]}
     assert COMPOSE["networks"]["store"] == {"internal": True}
-    assert SERVICES["database"]["networks"] == ["store"]
-    assert SERVICES["proxy"]["networks"] == ["front"]
-
-
-def test_names_that_are_used_are_declared() -> None:
-    for service in SERVICES.values():
-        assert set(service["networks"]) <= COMPOSE["networks"].keys()
-        assert set(service.get("depends_on", {})) <= SERVICES.keys()
-        for volume in service["volumes"]:
-            source = volume.split(":")[0]
-            assert source.startswith("./") or source in COMPOSE["volumes"], volume
-        for secret in service.get("secrets", []):
-            assert (secret if isinstance(secret, str) else secret["source"]) in COMPOSE["secrets"]
-
-
-def test_proxy_passes_to_api_and_answers_health_check() -> None:
+    assert (SERVICES["database"]["networks"], SERVICES["proxy"]["networks"]) == (["store"], ["front"])
     text = (ROOT / "config" / "container" / "Caddyfile").read_text()
     assert "reverse_proxy api:8482" in text
     assert "{$API_DOMAIN} {" in text
     assert text.count("{") == text.count("}")
     assert SERVICES["proxy"]["healthcheck"]["test"][-1].rstrip("/") in text
     assert "./config/container/Caddyfile:/etc/caddy/Caddyfile:ro" in SERVICES["proxy"]["volumes"]
+
+
+def test_names_that_are_used_are_declared() -> None:
+    for service in SERVICES.values():
+        assert set(service["networks"]) <= COMPOSE["networks"].keys()
+        assert set(service.get("depends_on", {})) <= SERVICES.keys()
+        volumes = [volume.split(":")[0] for volume in service["volumes"] if not volume.startswith("./")]
+        assert set(volumes) <= COMPOSE["volumes"].keys()
+        named = {secret if isinstance(secret, str) else secret["source"] for secret in service.get("secrets", [])}
+        assert named <= COMPOSE["secrets"].keys()

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,8 +11,8 @@ from lab_agent.crypto import new_key
 from tests.acceptance.deployment.test_compose import SERVICES, secrets
 from tests.acceptance.deployment.test_dockerfile import environment_variables
 from tests.acceptance.deployment.test_wheel import INIT
+from tests.harness import forked_programs
 
-PROGRAM = "from lab_agent.cli import main; main()"
 GRANT = "--grant client_credentials --client-secret of-the-file"
 
 
@@ -28,10 +26,7 @@ def lab_agent(words: str, folder: Path, service: str, *, code: int = 0) -> str:
     ours |= {name: value for name, value in SERVICES[service]["environment"].items() if name.startswith("LAB_AGENT_")}
     ours |= {"LAB_AGENT_CONFIG": str(folder / "conf" / "lab-agent.toml"), "CREDENTIALS_DIRECTORY": str(given)}
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("LAB_")}
-    command = [sys.executable, "-c", PROGRAM, *words.split()]
-    done = subprocess.run(
-        command, cwd=folder / "state", env=inherited | ours, capture_output=True, text=True, timeout=100, check=False
-    )
+    done = forked_programs.run("lab_agent.cli", *words.split(), cwd=folder / "state", env=inherited | ours)
     assert done.returncode == code, done.stdout + done.stderr
     return done.stdout + done.stderr
 
@@ -54,13 +49,11 @@ def prepared(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_each_service_has_the_secrets_that_it_needs(prepared: Path) -> None:
     lab_agent("db upgrade", prepared, "upgrade")
     assert (prepared / "state" / "of-the-secret.db").is_file(), "the secret wins over the file"
     assert "WRONG" not in lab_agent("check --offline", prepared, "agent")
     assert "exchange.oauth.client_secret" in lab_agent("check --offline", prepared, "upgrade", code=2)
-
-
-def test_tables_are_beside_settings_and_state_apart(prepared: Path) -> None:
     assert {path.name for path in (prepared / "conf").iterdir()} == {"lab-agent.toml", "catalogue", "mappings"}
     assert {path.name for path in (prepared / "state").iterdir()} == {"lis"}

@@ -77,6 +77,7 @@ def _show_dependencies(purelib: Path, shown: Path) -> None:
     (purelib / "dependencies.pth").write_text(f"{shown}\n")
 
 
+@pytest.mark.slow
 def test_version_names_release_and_commit(installation: Installation) -> None:
     """Also of a wheel that was built from the source archive, where there is no repository."""
     commit = run("git", "rev-parse", "--short=10", "HEAD", cwd=ROOT).strip()
@@ -104,32 +105,24 @@ def test_every_build_is_another_and_later_version(tmp_path: Path) -> None:
 def test_build_without_repository_is_told_its_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LAB_BUILD", "20260201003000.g0123456789")
     assert build_version(tmp_path) == f"{RELEASE}+20260201003000.g0123456789"
-
-
-def test_changelog_begins_with_the_release() -> None:
     (newest, *_) = re.findall(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), flags=re.MULTILINE)
     assert newest == RELEASE
+    assert shipped_files_folder() == ROOT, "a checkout finds its own files"
 
 
-def test_installed_program_is_the_wheels(installation: Installation) -> None:
-    assert Path(installation.lab_agent("files").strip()) == installation.purelib / "lab_agent" / "share"
-
-
-@pytest.mark.parametrize("name", SHIPPED_FOLDERS)
-def test_wheel_and_sdist_have_all_files(installation: Installation, name: str) -> None:
-    tracked = run("git", "ls-files", name, cwd=ROOT).split()
-    assert tracked
+@pytest.mark.slow
+def test_wheel_and_sdist_have_all_files(installation: Installation) -> None:
+    share = installation.purelib / "lab_agent" / "share"
+    assert Path(installation.lab_agent("files").strip()) == share, "the installed program is the wheel's"
+    tracked = run("git", "ls-files", *SHIPPED_FOLDERS, cwd=ROOT).split()
+    assert {each.partition("/")[0] for each in tracked} == {each.partition("/")[0] for each in SHIPPED_FOLDERS}
     with tarfile.open(installation.sdist) as archive:
         packed = {member.partition("/")[2] for member in archive.getnames()}
     assert set(tracked) <= packed
-    missing = [each for each in tracked if not (installation.purelib / "lab_agent" / "share" / each).is_file()]
-    assert missing == []
+    assert [each for each in tracked if not (share / each).is_file()] == []
 
 
-def test_checkout_finds_its_own_files() -> None:
-    assert shipped_files_folder() == ROOT
-
-
+@pytest.mark.slow
 def test_links_of_installed_pages_lead_somewhere(installation: Installation) -> None:
     """To settings, units, the changelog and other pages; what only the project has is not installed."""
     share = installation.purelib / "lab_agent" / "share"
@@ -140,6 +133,7 @@ def test_links_of_installed_pages_lead_somewhere(installation: Installation) -> 
             assert path.is_relative_to(share) or (ROOT / path.name).exists(), f"{page.name} links to {target}"
 
 
+@pytest.mark.slow
 def test_documented_first_steps_work(installation: Installation) -> None:
     """README: init, db upgrade, check. What the settings name is there."""
     installation.lab_agent(INIT)
@@ -150,6 +144,7 @@ def test_documented_first_steps_work(installation: Installation) -> None:
     assert [name for name in named if not (installation.work / name).exists()] == []
 
 
+@pytest.mark.slow
 def test_translation_and_sample_found_without_checkout(installation: Installation) -> None:
     code = "from lab_agent.rules.translations import load_messages; print(len(load_messages('de', None)))"
     assert int(run(installation.programs / "python", "-c", code, cwd=installation.work)) > 20
