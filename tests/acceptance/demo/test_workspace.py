@@ -66,59 +66,50 @@ def test_occupied_port_moves_in_both_settings_files(temp: Path, occupied: int):
     assert_consistent(ports)
 
 
-def test_several_workspaces_start_side_by_side(temp: Path):
-    first, second = (ports_of(create_workspace(CONFIG, other_ports=True)) for _ in range(2))
-    assert_consistent(first)
-    assert_consistent(second)
-    defaults = {8480, 8481, 8482}
-    assert not defaults & {port for port in first.values() if port}
-
-
-def test_workspace_leaves_checkout_unchanged(temp: Path):
-    """All files are in the working folder, and the checkout is unchanged."""
+def test_workspaces_side_by_side_leave_checkout_unchanged(temp: Path):
+    """All files are in the working folders, and each has ports of its own."""
     before = {path: path.read_bytes() for path in CONFIG.rglob("*") if path.is_file()}
-    workspace = create_workspace(CONFIG, other_ports=True)
-    for path in (workspace.orders, workspace.results, workspace.lis, workspace.logs, workspace.agent_settings):
-        assert path.exists()
-        assert path.is_relative_to(temp)
+    for workspace in [create_workspace(CONFIG, other_ports=True) for _ in range(2)]:
+        ports = ports_of(workspace)
+        assert_consistent(ports)
+        assert not {8480, 8481, 8482} & set(ports.values())
+        for path in (workspace.orders, workspace.results, workspace.lis, workspace.logs, workspace.agent_settings):
+            assert path.exists()
+            assert path.is_relative_to(temp)
+        assert (workspace.folder / load_settings(workspace.agent_settings, {}).api.catalogue).is_dir()
     assert {path: path.read_bytes() for path in CONFIG.rglob("*") if path.is_file()} == before
-    assert (workspace.folder / load_settings(workspace.agent_settings, {}).api.catalogue).is_dir()
 
 
 def test_broken_settings_reported(temp: Path):
     folder = temp / "config"
     folder.mkdir()
-    with pytest.raises(DemoError, match=r"sandbox.toml does not exist"):
-        create_workspace(folder)
-    (folder / "sandbox.toml").write_text("[api\n")
-    (folder / "sandbox-service.toml").write_text("port = 'x'\n")
-    with pytest.raises(DemoError, match=r"sandbox.toml is not valid TOML"):
-        create_workspace(folder)
-    (folder / "sandbox.toml").write_text("")
-    with pytest.raises(DemoError, match=r"sandbox-service.toml: port"):
-        create_workspace(folder)
-    (folder / "sandbox-service.toml").write_text("")
-    with pytest.raises(DemoError, match=r"sandbox.toml: the demo needs \[api\] port"):
-        create_workspace(folder)
+    for agent, service, said in (
+        (None, None, r"sandbox.toml does not exist"),
+        ("[api\n", "port = 'x'\n", r"sandbox.toml is not valid TOML"),
+        ("", "port = 'x'\n", r"sandbox-service.toml: port"),
+        ("", "", r"sandbox.toml: the demo needs \[api\] port"),
+    ):
+        if agent is not None:
+            (folder / "sandbox.toml").write_text(agent)
+            (folder / "sandbox-service.toml").write_text(service)
+        with pytest.raises(DemoError, match=said):
+            create_workspace(folder)
     assert [path.name for path in temp.iterdir()] == ["config"], "no working folder is left"
 
 
 @pytest.mark.usefixtures("temp")
 def test_strict_workspace_spells_types_in_their_case():
-    plain, strict = (create_workspace(CONFIG, other_ports=True, strict=one) for one in (False, True))
+    """And the plan of faults reaches the service."""
+    faults = CONFIG / "bad-day.toml"
+    plain, strict = (create_workspace(CONFIG, other_ports=True, strict=one, faults=faults) for one in (False, True))
+    assert plain.service_config.faults == str(faults)
+    assert load_plan(faults).faults
     assert (plain.service_config.strict, strict.service_config.strict) == (False, True)
     assert plain.service_config.search_age_seconds == 0
     assert 0 < strict.service_config.search_age_seconds < 60
     assert "paths" not in plain.agent_config["exchange"]
     assert strict.agent_config["exchange"]["paths"]["read"] == "fhir/{Resource}/{id}"
     assert (build_account(plain).spelling, build_account(strict).spelling) == ("lower", "fhir")
-
-
-@pytest.mark.usefixtures("temp")
-def test_fault_plan_reaches_the_service():
-    workspace = create_workspace(CONFIG, other_ports=True, faults=CONFIG / "bad-day.toml")
-    assert workspace.service_config.faults == str(CONFIG / "bad-day.toml")
-    assert load_plan(CONFIG / "bad-day.toml").faults
 
 
 def test_toml_values_set_in_place(tmp_path: Path):

@@ -16,7 +16,6 @@ from structlog.testing import capture_logs
 
 from lab_agent import exact_json
 from lab_agent.catalogue.spreadsheet.csv_files import content_version, read_tables
-from lab_agent.catalogue_service import versions as catalogue_versions
 from lab_agent.catalogue_service.fallback import UnreadableCatalogueAlert
 from lab_agent.catalogue_service.notices import Announcement, announce, lift_notices, load_staleness_warning
 from lab_agent.catalogue_service.versions import UNREADABLE_ALERT, activate, unpack_catalogue
@@ -299,23 +298,6 @@ async def test_notice_served_while_catalogue_unreadable(served: Served) -> None:
     assert await served.open_alerts() == [UNREADABLE_ALERT]
     with pytest.raises(CatalogueError, match="cannot be read"):
         await served.sync().open()
-
-
-async def test_unexpected_source_error_keeps_current_catalogue(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    sync = served.sync(served.folder)
-    current = await sync.open()
-    before = current.responses.catalogue.version
-
-    def fail(_source: Path) -> None:
-        raise KeyError("a fault of ours")
-
-    monkeypatch.setattr(catalogue_versions, "read_tables", fail)
-    with capture_logs() as lines:
-        await sync.reload()
-    assert [each["action"] for each in lines] == ["condition_found", "catalogue.refused"]
-    assert "KeyError" in lines[0]["reason"]
-    assert current.responses.catalogue.version == before
-    assert (await served.sync(served.folder).open()).responses.catalogue.version == before
 
 
 async def test_unstored_alert_is_opened_later(served: Served) -> None:

@@ -29,8 +29,15 @@ from tests.integration.lab_api.parts import ETA, POOL, TroubledStore, basket, be
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "PROPFIND")
 LIST, FORM = "GET, HEAD", "POST"
 TAKEN = {
-    "nomenclature": LIST, "eta": LIST, "documents/x": LIST, "openapi.json": LIST,
-    "questionnaire": FORM, "preanalytics": FORM, "token": FORM, "http://lab/healthz": LIST, "http://lab/readyz": LIST,
+    "nomenclature": LIST,
+    "eta": LIST,
+    "documents/x": LIST,
+    "openapi.json": LIST,
+    "questionnaire": FORM,
+    "preanalytics": FORM,
+    "token": FORM,
+    "http://lab/healthz": LIST,
+    "http://lab/readyz": LIST,
 }
 
 

@@ -251,7 +251,7 @@ async def test_unknown_fields_and_extensions(world):
 async def test_variants_of_responses_leave_others_alone(world):
     """Trailing zeros in resources; what is no resource stays as it is."""
     created = (await world.upload(observation())).json()
-    kinds = ("trailing_zeros", "unknown_fields", "lower_case_references", "missing_entry")
+    kinds = ("trailing_zeros", "unknown_fields", "lower_case_references", "missing_entry", "foreign_next", "incomplete_search")
     world.activate(*({"kind": kind} for kind in kinds))
     text = (await world.get(f"/fhir/observation/{created['id']}", world.clinic)).text
     assert '"value":134.0,' in text
