@@ -5,6 +5,7 @@ from __future__ import annotations
 import httpx
 import pytest
 
+from tests.harness.clock import DEADLINE
 from tests.harness.crashing_agent import CRASH_POINTS
 from tests.harness.installation import ProcessHarness
 from tests.harness.proof import FIGURES, in_full
@@ -45,7 +46,8 @@ async def test_crashed_agent_restarts_and_completes_every_order(harness: Process
         await harness.wait_until_ended(order)
     for order in orders:
         await harness.check_everything_once(order)
-    async with httpx.AsyncClient(base_url=harness.workspace.status_url, trust_env=False, follow_redirects=True) as page:
+    options = {"base_url": harness.workspace.status_url, "trust_env": False, "timeout": DEADLINE}
+    async with httpx.AsyncClient(**options, follow_redirects=True) as page:
         assert (await page.get("/orders")).url.path == "/sign-in"
         assert (await page.get("/readyz")).status_code == 200
     assert set(harness.lis.received_counts().values()) == {1}

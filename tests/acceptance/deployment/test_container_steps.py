@@ -51,9 +51,10 @@ def prepared(tmp_path: Path) -> Path:
 
 @pytest.mark.slow
 def test_each_service_has_the_secrets_that_it_needs(prepared: Path) -> None:
+    """Tables are beside the settings, and the state is apart."""
+    assert {path.name for path in (prepared / "conf").iterdir()} == {"lab-agent.toml", "catalogue", "mappings"}
+    assert {path.name for path in (prepared / "state").iterdir()} == {"lis"}
     lab_agent("db upgrade", prepared, "upgrade")
     assert (prepared / "state" / "of-the-secret.db").is_file(), "the secret wins over the file"
     assert "WRONG" not in lab_agent("check --offline", prepared, "agent")
     assert "exchange.oauth.client_secret" in lab_agent("check --offline", prepared, "upgrade", code=2)
-    assert {path.name for path in (prepared / "conf").iterdir()} == {"lab-agent.toml", "catalogue", "mappings"}
-    assert {path.name for path in (prepared / "state").iterdir()} == {"lis"}
