@@ -17,7 +17,7 @@ from lab_agent.documents.service import DocumentService
 from lab_agent.domain.ids import LineKey, OrderKey, ResourceId, report_key, work_order_key
 from lab_agent.domain.job_records import Job, JobKind
 from lab_agent.domain.lab_messages import LabMessage, LabReport, ReportedObservation, ReportStatus
-from lab_agent.domain.records import LabelUse, LineRecord, OrderRecord
+from lab_agent.domain.records import Event, LabelUse, LineRecord, OrderRecord
 from lab_agent.domain.report_records import ReportRecord
 from lab_agent.domain.retry import Backoff
 from lab_agent.domain.state_machines import LineState, OrderState, ReportState, WorkOrderState
@@ -55,9 +55,9 @@ from lab_sandbox.partner.errors import decode as loads
 from lab_sandbox.partner.result_reader import ReceivedReport, read_order_status, read_reports
 from lab_sandbox.references import Ref
 from tests.fakes.exchange_service import service_reachable
-from tests.fakes.memory_store import MemoryStore
 from tests.harness import settings as harness_settings
 from tests.harness.clock import VirtualClock
+from tests.harness.databases import InlineStore
 from tests.harness.jobs import claim_jobs
 from tests.harness.orders import ACCOUNT, BASE
 from tests.harness.paths import CATALOGUE
@@ -100,7 +100,7 @@ class _Laboratory(NoAdapters):
 class ResultsBench:
     app: Any
     settings: Settings
-    store: MemoryStore
+    store: InlineStore
     partner: PartnerClient
     placed: PlacedOrder
     exchange: ExchangeClient
@@ -256,7 +256,7 @@ class ResultsBench:
         return [line.state.value for line in await self.store.run(lambda uow: uow.orders.lines(self.order.key))]
 
     def event_texts(self, action: str) -> list[str]:
-        return [event.text for event in self.store._data.events if event.action == action]
+        return [event.text for event in self.store.records(Event) if event.action == action]
 
     async def resource_versions(self, kind: str, identifier: str) -> list[Json]:
         """Every version of a resource of ours that the service ever had, oldest first.
@@ -297,7 +297,7 @@ async def open_bench(
     service_rules = RuleSettings(history_limit=100, **(rules or {}))
     config = SandboxConfig(base_url=BASE, strict=strict, rules=service_rules, tokens=harness_settings.SERVICE_TOKENS)
     app = create_app(config)
-    store, clock = MemoryStore(), VirtualClock(NOW)
+    store, clock = InlineStore(), VirtualClock(NOW)
     transport = httpx.ASGITransport(app)
     async with (
         open_partner_client(account, transport=httpx.ASGITransport(app)) as partner,

@@ -46,8 +46,8 @@ from lab_sandbox.config import RuleSettings, SandboxConfig
 from lab_sandbox.references import Ref
 from lab_sandbox.service import Service
 from tests.fakes.exchange_service import service_reachable
-from tests.fakes.memory_store import MemoryStore
 from tests.harness.clock import VirtualClock
+from tests.harness.databases import InlineStore
 from tests.harness.fault_injection import (
     FaultInjector,
     FaultyLis,
@@ -183,7 +183,7 @@ class World:
         self.app = create_app(config, clock=self.clock.now)
         self.service: Service = self.app.state.service
         self.clinic, self.laboratory = config.counterparties[0], config.counterparties[1]
-        self.store: Store = store or MemoryStore()
+        self.store: Store = store or InlineStore()
         self.lis = SimulatedLis()
         self.systems = {"folder": self.lis, **{route["adapter"]: SimulatedLis() for route in routes}}
         self.catalogues = StubCatalogues()

@@ -22,6 +22,7 @@ from lab_agent.catalogue_service.cache import CatalogueCache
 from lab_agent.catalogue_service.versions import VersionHorizon
 from lab_agent.domain.lab_messages import Document, LabReport
 from lab_agent.domain.lab_order import LabOrder
+from lab_agent.domain.records import OrderRecord
 from lab_agent.domain.refused_messages import RefusedState
 from lab_agent.domain.report_records import ReportRecord
 from lab_agent.domain.state_machines import OrderState, ReportState
@@ -39,8 +40,8 @@ from lab_agent.workflow.refused_message_desk import RefusedMessageDesk
 from lab_agent.workflow.result_inbox import StoreInbox
 from lab_sandbox.faults.plan import FaultPlan, FaultRule
 from tests.fakes.hl7_lis import build_oru
-from tests.fakes.memory_store import MemoryStore
 from tests.harness.clock import VirtualClock
+from tests.harness.databases import InlineStore
 from tests.harness.documents import PDF
 from tests.harness.hl7_wire import dialled, framed, running
 from tests.harness.order_ends import OrderRun, TimedPoll
@@ -163,14 +164,14 @@ async def _work_until(world: World, run: OrderRun, poll: TimedPoll, is_done: Cal
 
 def _closed(world: World) -> int:
     store = world.store
-    assert isinstance(store, MemoryStore)
-    return sum(each.state is OrderState.CLOSED for each in store._data.orders.values())
+    assert isinstance(store, InlineStore)
+    return sum(each.state is OrderState.CLOSED for each in store.records(OrderRecord))
 
 
 def _waiting_reports(world: World) -> list[ReportRecord]:
     store = world.store
-    assert isinstance(store, MemoryStore)
-    return [each for each in store._data.reports.values() if each.state in {ReportState.UNMAPPED, ReportState.HELD}]
+    assert isinstance(store, InlineStore)
+    return [each for each in store.records(ReportRecord) if each.state in {ReportState.UNMAPPED, ReportState.HELD}]
 
 
 async def _open_alerts(store: Any) -> Any:
@@ -189,7 +190,7 @@ async def _left_open(world: World) -> tuple[str, ...]:
 class _Inbox:
     """A store's inbox, and what an operator sees of it."""
 
-    store: MemoryStore
+    store: InlineStore
     clock: VirtualClock
     source: str
 
@@ -198,7 +199,7 @@ class _Inbox:
         return StoreInbox(self.store, self.clock, self.source)
 
     def accepted(self) -> int:
-        return len(self.store._data.reports)
+        return len(self.store.records(ReportRecord))
 
     async def told(self) -> tuple[str, ...]:
         return tuple(str(each.key) for each in await _open_alerts(self.store))
@@ -216,7 +217,7 @@ class _Inbox:
 
 
 def _open_inbox(source: str) -> _Inbox:
-    return _Inbox(MemoryStore(), VirtualClock(), source)
+    return _Inbox(InlineStore(), VirtualClock(), source)
 
 
 def _reports(count: int) -> list[LabReport]:
@@ -322,7 +323,7 @@ def _spoil_status(message: str) -> str:
 async def catalogue(count: int, poison: int | None, folder: Path) -> Outcome:
     """A new version with one bad price among its items: baskets are answered by the version before, and which cell is told."""
     source = Path(shutil.copytree(CATALOGUE, folder / "catalogue"))
-    store, clock = MemoryStore(), VirtualClock()
+    store, clock = InlineStore(), VirtualClock()
     cache = CatalogueCache(store, source, VersionHorizon(_DAY, _DAY), clock)
     await cache.reload()
     items = _orderable_alone(cache)

@@ -34,9 +34,8 @@ from lab_agent.worker.outages import EXCHANGE_OUTAGE
 from lab_agent.worker.schedule import Scheduler
 from lab_agent.workflow.result_inbox import StoreInbox
 from lab_sandbox.faults.plan import FaultPlan, FaultRule
-from tests.fakes.memory_store import MemoryStore
 from tests.harness.clock import DEADLINE, VirtualClock
-from tests.harness.databases import create_database
+from tests.harness.databases import InlineStore, create_database
 from tests.harness.fault_injection import FaultInjector, FaultyLis, SimulatedLis
 from tests.harness.order_ends import SIGN_IN, OrderEnd, OrderRun, TimedPoll
 from tests.harness.paths import ROOT
@@ -344,7 +343,7 @@ async def test_token_goes_nowhere_but_to_its_origin(figures: Figures) -> None:
         oauth = SIGN_IN.model_copy(update={"auth_url": seen.base})
         settings = exchange_settings.model_copy(update={"base_url": seen.base, "oauth": oauth, "timeout": 10.0})
         async with HttpClient(http_options(settings)) as http:
-            exchange = ExchangeClient(settings, http, Authenticator(oauth, http, MemoryStore(), VirtualClock(), "proof"))
+            exchange = ExchangeClient(settings, http, Authenticator(oauth, http, InlineStore(), VirtualClock(), "proof"))
             for template in ADDRESSES:
                 before = seen.with_token
                 seen.trick = template.format(own=seen.own_port, foreign=seen.foreign_port)

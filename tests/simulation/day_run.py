@@ -28,7 +28,7 @@ from lab_agent.workflow import operator_orders, operator_results
 from lab_agent.workflow.order_assessment import reassess
 from lab_agent.workflow.result_inbox import ResultCollector
 from lab_agent.workflow.unconfirmed_orders import UnconfirmedOrders
-from tests.fakes.memory_store import MemoryStore
+from tests.harness.databases import InlineStore
 from tests.harness.fault_injection import PlannedFault
 from tests.harness.orders import catalogue, procedure_requests, templates
 from tests.harness.world import TERMINAL_STATUSES, SimulatedAgent, World, repeatable_process
@@ -62,7 +62,7 @@ class DayRun(Simulation):
         can_confirm, stale_code = options.pop("can_confirm"), options.pop("stale_code")
         senders = {name: options.pop(name) for name in ("constant_ids", "clocks", "names_patient") if name in options}
         self.plan, self.trace = plan, Trace(kept=keep_trace)
-        traced = TracedStore(store or MemoryStore(), self.trace, lambda due_at: heapq.heappush(self._due, due_at))
+        traced = TracedStore(store or InlineStore(), self.trace, lambda due_at: heapq.heappush(self._due, due_at))
         times = {"poll_interval": POLL, "poll_longest": LONGEST_POLL, "reconcile_interval": RECONCILE, "hold_retry": 900}
         world = World(plan.seed, store=traced, rules={"stale_code": stale_code}, routes=routes, **times, **options)  # type: ignore[arg-type]
         super().__init__(plan.seed, world)

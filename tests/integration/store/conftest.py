@@ -1,4 +1,4 @@
-"""One suite over three stores: in memory, on SQLite, on PostgreSQL."""
+"""One suite over two stores: on SQLite, and on PostgreSQL."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ from lab_agent.ports.repositories import Store, UnitOfWork
 from lab_agent.store.schema import upgrade
 from lab_agent.store.table_base import METADATA
 from lab_agent.store.unit_of_work import SqlStore
-from tests.fakes.memory_store import MemoryStore
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 LEASE = timedelta(minutes=1)
@@ -141,41 +140,20 @@ def sqlite_url(sqlite_template: Path, tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path / 'lab.db'}"
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
 def sql_url(request: pytest.FixtureRequest) -> str:
     """Address of a fresh database with our schema."""
-    if request.param == "sqlite":
-        return str(request.getfixturevalue("sqlite_url"))
-    return str(request.getfixturevalue("postgres_empty_url"))
+    return str(request.getfixturevalue("sqlite_url" if request.param == "sqlite" else "postgres_empty_url"))
 
 
 @pytest.fixture
-async def sql_store(sql_url: str, cipher: Cipher) -> AsyncIterator[SqlStore]:
-    store = SqlStore(sql_url, cipher)
-    yield store
-    await store.close()
-
-
-@pytest.fixture(params=["memory", "sqlite", "postgresql"])
-async def store(request: pytest.FixtureRequest, cipher: Cipher) -> AsyncIterator[Store]:
-    """Each of the three stores, empty."""
-    if request.param == "memory":
-        yield MemoryStore()
-        return
-    if request.param == "sqlite":
-        url = str(request.getfixturevalue("sqlite_url"))
-    else:
-        url = str(request.getfixturevalue("postgres_empty_url"))
-    opened = SqlStore(url, cipher)
+async def store(sql_url: str, cipher: Cipher) -> AsyncIterator[SqlStore]:
+    """Each of the two stores, empty."""
+    opened = SqlStore(sql_url, cipher)
     yield opened
     await opened.close()
 
 
 @pytest.fixture
-def transact(store: Store) -> UnitOfWorkRunner:
+def transact(store: SqlStore) -> UnitOfWorkRunner:
     return UnitOfWorkRunner(store)
-
-
-@pytest.fixture
-def transact_sql(sql_store: SqlStore) -> UnitOfWorkRunner:
-    return UnitOfWorkRunner(sql_store)

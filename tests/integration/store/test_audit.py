@@ -77,9 +77,9 @@ def restored_triggers(request, sql_url):
 
 
 @pytest.fixture
-async def filled(sql_store, restored_triggers):
-    await add(sql_store, *(entry(str(number), note=f"note {number}", order=ORDER) for number in range(1, 6)))
-    return sql_store
+async def filled(store, restored_triggers):
+    await add(store, *(entry(str(number), note=f"note {number}", order=ORDER) for number in range(1, 6)))
+    return store
 
 
 async def test_records_are_numbered_and_whole(filled, cipher):
@@ -101,13 +101,13 @@ async def test_unit_of_work_that_fails_leaves_no_record(filled, cipher):
     assert (await verdict(filled, cipher)).broken is None
 
 
-async def test_record_lasts_with_what_it_tells_of(sql_store):
+async def test_record_lasts_with_what_it_tells_of(store):
     def work(uow):
         uow.key_values.set("a", "1")
         uow.audit.add(entry())
 
-    await sql_store.run(work)  # without a commit
-    assert await records(sql_store) == ()
+    await store.run(work)  # without a commit
+    assert await records(store) == ()
 
 
 async def test_many_writers_make_one_chain(sql_url, cipher, restored_triggers):
@@ -257,40 +257,40 @@ async def test_mark_that_cannot_be_written_stops_nothing(sql_url, cipher, tmp_pa
 
 
 @pytest.mark.parametrize("statement", ["UPDATE audit_records SET actor = 'x'", "DELETE FROM audit_records WHERE number = 1"])
-async def test_triggers_reject_changes(sql_store, statement):
-    await add(sql_store, entry())
+async def test_triggers_reject_changes(store, statement):
+    await add(store, entry())
     with pytest.raises(StoreError):
-        await sql_store.write(lambda connection, _: connection.execute(text(statement)))
-    assert len(await records(sql_store)) == 1
+        await store.write(lambda connection, _: connection.execute(text(statement)))
+    assert len(await records(store)) == 1
 
 
-async def test_purge_cuts_off_the_oldest_and_the_rest_is_whole(sql_store, cipher):
+async def test_purge_cuts_off_the_oldest_and_the_rest_is_whole(store, cipher):
     for day in range(5):
-        await add(sql_store, entry(str(day), at=NOW + timedelta(days=day), note="why"))
+        await add(store, entry(str(day), at=NOW + timedelta(days=day), note="why"))
 
     def purge(uow):
         gone = uow.audit.purge(before=NOW + timedelta(days=3))
         uow.commit()
         return gone
 
-    assert await sql_store.run(purge) == 3
-    assert await sql_store.run(purge) == 0
-    found = await verdict(sql_store, cipher)
+    assert await store.run(purge) == 3
+    assert await store.run(purge) == 0
+    found = await verdict(store, cipher)
     assert (found.broken, found.first, found.last, found.records) == (None, 4, 5, 2)
-    await add(sql_store, entry())
-    assert (await verdict(sql_store, cipher)).records == 3
+    await add(store, entry())
+    assert (await verdict(store, cipher)).records == 3
 
 
-async def test_purge_leaves_the_newest_record(sql_store, cipher):
-    await add(sql_store, entry(), entry())
+async def test_purge_leaves_the_newest_record(store, cipher):
+    await add(store, entry(), entry())
 
     def purge(uow):
         gone = uow.audit.purge(before=NOW + timedelta(days=1))
         uow.commit()
         return gone
 
-    assert await sql_store.run(purge) == 1
-    assert (await verdict(sql_store, cipher)).broken is None
+    assert await store.run(purge) == 1
+    assert (await verdict(store, cipher)).broken is None
 
 
 async def test_rotated_keys_leave_the_chain_whole(sql_url, cipher, key, restored_triggers):
@@ -340,14 +340,14 @@ async def test_list_is_newest_first_and_filtered(filled):
     assert await numbers(until=NOW + timedelta(minutes=1)) == [5, 4, 3, 2, 1]
 
 
-async def test_settings_digests_show_changes_and_no_values(sql_store):
+async def test_settings_digests_show_changes_and_no_values(store):
     async def digest(value):
         def work(uow):
             found = uow.audit.digest_settings({"a": value})
             uow.commit()
             return found
 
-        return await sql_store.run(work)
+        return await store.run(work)
 
     first, same, other = await digest("secret"), await digest("secret"), await digest("other")
     assert first != other

@@ -74,15 +74,15 @@ def _process(url, key, owner, now, results):
 
 
 @pytest.mark.parametrize("keys", [JOBS, 7])
-async def test_tasks_of_one_process_share_jobs(transact_sql, sql_store, factory, keys):
-    await _fill(transact_sql, factory, keys)
-    took = await asyncio.gather(*(_work_off(sql_store, f"w{number}", factory.now) for number in range(6)))
+async def test_tasks_of_one_process_share_jobs(transact, store, factory, keys):
+    await _fill(transact, factory, keys)
+    took = await asyncio.gather(*(_work_off(store, f"w{number}", factory.now) for number in range(6)))
     _each_once(took)
 
 
 @pytest.mark.parametrize("keys", [50])
-async def test_processes_share_jobs(transact_sql, sql_url, key, factory, keys):
-    await _fill(transact_sql, factory, keys)
+async def test_processes_share_jobs(transact, sql_url, key, factory, keys):
+    await _fill(transact, factory, keys)
     context = process_context()
     results = context.Queue()
     workers = [context.Process(target=_process, args=(sql_url, key, f"p{n}", factory.now, results)) for n in range(2)]
@@ -103,9 +103,9 @@ def _each_once(took):
             assert mine == sorted(mine)
 
 
-async def test_ordering_key_never_has_two_jobs_in_flight(transact_sql, sql_store, factory):
+async def test_ordering_key_never_has_two_jobs_in_flight(transact, store, factory):
     """Jobs are dead-lettered and retried by an operator while workers claim."""
-    await transact_sql(lambda uow: [uow.jobs.add(factory.job(f"e{number}", ordering_key="same")) for number in range(8)])
+    await transact(lambda uow: [uow.jobs.add(factory.job(f"e{number}", ordering_key="same")) for number in range(8)])
     working: set[int] = set()
     clashes: list[set[int]] = []
     ended = 0
@@ -113,13 +113,13 @@ async def test_ordering_key_never_has_two_jobs_in_flight(transact_sql, sql_store
     async def worker(owner):
         nonlocal ended
         while ended < 60:
-            for job in await transact_sql.claim(owner=owner, lease=LEASE, limit=5):
+            for job in await transact.claim(owner=owner, lease=LEASE, limit=5):
                 working.add(job.id)
                 if len(working) > 1:
                     clashes.append(set(working))
                 await asyncio.sleep(0)
                 working.discard(job.id)
-                await transact_sql(lambda uow, job=job: uow.jobs.save(job.dead_letter(factory.now, "again")))
+                await transact(lambda uow, job=job: uow.jobs.save(job.dead_letter(factory.now, "again")))
                 ended += 1
 
     async def person():
@@ -131,7 +131,7 @@ async def test_ordering_key_never_has_two_jobs_in_flight(transact_sql, sql_store
         while ended < 60:
             for number in range(1, 9):
                 try:
-                    await transact_sql(lambda uow, number=number: send_back(uow, number))
+                    await transact(lambda uow, number=number: send_back(uow, number))
                 except LeaseLostError:
                     continue
 
@@ -140,16 +140,16 @@ async def test_ordering_key_never_has_two_jobs_in_flight(transact_sql, sql_store
     assert clashes == []
 
 
-async def test_concurrent_order_updates_are_serialized(transact_sql, sql_store, factory):
-    await transact_sql(lambda uow: uow.orders.add(factory.order("R1", seen_lines=())))
+async def test_concurrent_order_updates_are_serialized(transact, store, factory):
+    await transact(lambda uow: uow.orders.add(factory.order("R1", seen_lines=())))
 
     def append(uow, name):
         order = uow.orders.get_for_update("R1")
         time.sleep(0.002)
         uow.orders.save(type(order)(**{**_fields(order), "seen_lines": (*order.seen_lines, name)}))
 
-    await asyncio.gather(*(transact_sql(lambda uow, n=n: append(uow, f"{n}")) for n in range(20)))
-    order = await transact_sql(lambda uow: uow.orders.get_for_update("R1"))
+    await asyncio.gather(*(transact(lambda uow, n=n: append(uow, f"{n}")) for n in range(20)))
+    order = await transact(lambda uow: uow.orders.get_for_update("R1"))
     assert sorted(order.seen_lines, key=int) == [f"{n}" for n in range(20)]
 
 
@@ -157,17 +157,17 @@ def _fields(record):
     return {name: getattr(record, name) for name in record.__dataclass_fields__}
 
 
-async def test_concurrent_adds_store_one_job(transact_sql, factory):
+async def test_concurrent_adds_store_one_job(transact, factory):
     new = factory.job("once")
-    added = await asyncio.gather(*(transact_sql(lambda uow: uow.jobs.add(new)) for _ in range(12)))
+    added = await asyncio.gather(*(transact(lambda uow: uow.jobs.add(new)) for _ in range(12)))
     assert sorted(added) == [False] * 11 + [True]
 
 
-async def test_refresh_lease_goes_to_one_of_many(transact_sql, factory):
+async def test_refresh_lease_goes_to_one_of_many(transact, factory):
     def take(uow, owner):
         return uow.oauth_tokens.acquire_refresh_lease(owner, now=factory.now, lease=LEASE)
 
-    took = await asyncio.gather(*(transact_sql(lambda uow, n=n: take(uow, f"w{n}")) for n in range(12)))
+    took = await asyncio.gather(*(transact(lambda uow, n=n: take(uow, f"w{n}")) for n in range(12)))
     assert sorted(took) == [False] * 11 + [True]
 
 
@@ -193,20 +193,20 @@ KILLED = textwrap.dedent("""
 """)
 
 
-async def test_kill_mid_transaction_leaves_nothing_partial(transact_sql, sql_url, key, factory):
-    await transact_sql(lambda uow: uow.key_values.set("before", "kept"))
+async def test_kill_mid_transaction_leaves_nothing_partial(transact, sql_url, key, factory):
+    await transact(lambda uow: uow.key_values.set("before", "kept"))
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", KILLED, sql_url, key, stdout=subprocess.PIPE)
     assert await asyncio.wait_for(process.stdout.readline(), DEADLINE) == b"in the middle\n"
     process.kill()
     await process.wait()
     order = factory.order("R1", task_id="t1")
-    await transact_sql(lambda uow: uow.orders.add(order))
-    found = await transact_sql(lambda uow: (uow.orders.existing([f"t{n}" for n in range(50)]), uow.key_values.get("before")))
+    await transact(lambda uow: uow.orders.add(order))
+    found = await transact(lambda uow: (uow.orders.existing([f"t{n}" for n in range(50)]), uow.key_values.get("before")))
     assert found == ({"t1"}, "kept")
-    assert await transact_sql.claim(now=datetime.now(UTC)) == ()
+    assert await transact.claim(now=datetime.now(UTC)) == ()
 
 
-async def test_reads_proceed_during_a_long_write(sql_store):
+async def test_reads_proceed_during_a_long_write(store):
     """A long write blocks other writes, not reads."""
     started, go_on = threading.Event(), threading.Event()
 
@@ -215,15 +215,15 @@ async def test_reads_proceed_during_a_long_write(sql_store):
         started.set()
         assert go_on.wait(2 * DEADLINE)
 
-    writing = asyncio.create_task(sql_store.run(slow))
+    writing = asyncio.create_task(store.run(slow))
     assert await asyncio.to_thread(started.wait, DEADLINE)
-    found = await asyncio.wait_for(sql_store.read(lambda connection: connection.exec_driver_sql("SELECT 1").scalar()), DEADLINE)
+    found = await asyncio.wait_for(store.read(lambda connection: connection.exec_driver_sql("SELECT 1").scalar()), DEADLINE)
     go_on.set()
     await writing
     assert found == 1
 
 
-async def test_slow_pages_do_not_delay_the_workers(sql_store):
+async def test_slow_pages_do_not_delay_the_workers(store):
     """A worker's look at what is committed has threads of its own, however many pages are being read."""
     go_on, reading = threading.Event(), threading.Barrier(3)
 
@@ -232,10 +232,10 @@ async def test_slow_pages_do_not_delay_the_workers(sql_store):
         reading.wait(DEADLINE)
         assert go_on.wait(2 * DEADLINE)
 
-    pages = [asyncio.create_task(sql_store.read(page)) for _ in range(2)]
-    more = [asyncio.create_task(sql_store.read(lambda _: go_on.wait(2 * DEADLINE))) for _ in range(4)]
+    pages = [asyncio.create_task(store.read(page)) for _ in range(2)]
+    more = [asyncio.create_task(store.read(lambda _: go_on.wait(2 * DEADLINE))) for _ in range(4)]
     await asyncio.to_thread(reading.wait, DEADLINE)
-    await asyncio.wait_for(sql_store.run_read_only(lambda uow: uow.jobs.get(1)), DEADLINE)
+    await asyncio.wait_for(store.run_read_only(lambda uow: uow.jobs.get(1)), DEADLINE)
     go_on.set()
     await asyncio.gather(*pages, *more)
 
@@ -309,10 +309,10 @@ async def test_random_kills_lose_no_commit_nor_leave_fragments(sql_url, cipher, 
     FIGURES.add(killed_writers=rounds, commits_lost=0)
 
 
-async def test_setting_a_value_is_a_lock_for_what_is_read_next(transact_sql, sql_store, factory):
+async def test_setting_a_value_is_a_lock_for_what_is_read_next(transact, store, factory):
     """Whoever has set a key sees what its holder before committed: labels and rate limits are given out behind such locks."""
     order = factory.order("R1", seen_lines=())
-    await transact_sql(lambda uow: uow.orders.add(order))
+    await transact(lambda uow: uow.orders.add(order))
 
     def add_line(uow, number):
         uow.orders.lines("R1")  # what is read before the lock may be out of date behind it
@@ -321,13 +321,13 @@ async def test_setting_a_value_is_a_lock_for_what_is_read_next(transact_sql, sql
         time.sleep(0.002)
         uow.orders.add_line(factory.line("R1", key=f"L{len(seen)}"))
 
-    await asyncio.gather(*(transact_sql(lambda uow, n=n: add_line(uow, n)) for n in range(10)))
-    lines = await transact_sql(lambda uow: uow.orders.lines("R1"))
+    await asyncio.gather(*(transact(lambda uow, n=n: add_line(uow, n)) for n in range(10)))
+    lines = await transact(lambda uow: uow.orders.lines("R1"))
     assert [line.key for line in lines] == [f"L{number}" for number in range(10)]
 
 
-async def test_lock_of_order_shows_lines_of_its_holder_before(transact_sql, sql_store, factory):
-    await transact_sql(lambda uow: uow.orders.add(factory.order("R1")))
+async def test_lock_of_order_shows_lines_of_its_holder_before(transact, store, factory):
+    await transact(lambda uow: uow.orders.add(factory.order("R1")))
 
     def add_line(uow):
         uow.orders.lines("R1")
@@ -335,6 +335,6 @@ async def test_lock_of_order_shows_lines_of_its_holder_before(transact_sql, sql_
         time.sleep(0.002)
         uow.orders.add_line(factory.line("R1", key=f"L{len(uow.orders.lines('R1'))}"))
 
-    await asyncio.gather(*(transact_sql(add_line) for _ in range(10)))
-    lines = await transact_sql(lambda uow: uow.orders.lines("R1"))
+    await asyncio.gather(*(transact(add_line) for _ in range(10)))
+    lines = await transact(lambda uow: uow.orders.lines("R1"))
     assert [line.key for line in lines] == [f"L{number}" for number in range(10)]

@@ -93,10 +93,10 @@ def _plain(value: object, cipher: Cipher) -> str:
 
 
 @pytest.fixture
-async def filled(sql_store, transact_sql, factory):
-    await transact_sql(lambda uow: (fill(uow, factory, MINE), fill(uow, factory, OTHER, "Ivanova")))
-    await finish_jobs(transact_sql)
-    return sql_store
+async def filled(store, transact, factory):
+    await transact(lambda uow: (fill(uow, factory, MINE), fill(uow, factory, OTHER, "Ivanova")))
+    await finish_jobs(transact)
+    return store
 
 
 async def test_erased_order_names_nobody_anywhere(filled, cipher):
@@ -148,50 +148,48 @@ async def test_erasure_is_in_the_audit_which_stays_whole(filled, cipher):
 
 
 @pytest.mark.parametrize("state", [OrderState.SEEN, OrderState.HELD, OrderState.FETCHED])
-async def test_order_before_handover_is_never_erased(sql_store, transact_sql, factory, state):
-    await transact_sql(lambda uow: fill(uow, factory, MINE, state=state))
-    await finish_jobs(transact_sql)
+async def test_order_before_handover_is_never_erased(store, transact, factory, state):
+    await transact(lambda uow: fill(uow, factory, MINE, state=state))
+    await finish_jobs(transact)
     with pytest.raises(InvalidTransitionError, match=state.value):
-        await erase_order(sql_store, MINE, include_open=True, by="anna", now=NOW)
-    assert await sql_store.run(lambda uow: uow.vault.identity(MINE)) == CANARY.encode()
+        await erase_order(store, MINE, include_open=True, by="anna", now=NOW)
+    assert await store.run(lambda uow: uow.vault.identity(MINE)) == CANARY.encode()
 
 
-async def test_open_order_is_erased_only_where_said(sql_store, transact_sql, factory):
-    await transact_sql(lambda uow: fill(uow, factory, MINE, state=OrderState.HANDED_OVER))
-    await finish_jobs(transact_sql)
-    (target,) = await look_at_orders(sql_store, [MINE])
+async def test_open_order_is_erased_only_where_said(store, transact, factory):
+    await transact(lambda uow: fill(uow, factory, MINE, state=OrderState.HANDED_OVER))
+    await finish_jobs(transact)
+    (target,) = await look_at_orders(store, [MINE])
     assert target.is_open
     with pytest.raises(InvalidTransitionError, match="--include-open"):
-        await erase_order(sql_store, MINE, include_open=False, by="anna", now=NOW)
-    await erase_order(sql_store, MINE, include_open=True, by="anna", now=NOW)
-    assert await sql_store.run(lambda uow: uow.vault.identity(MINE)) is None
+        await erase_order(store, MINE, include_open=False, by="anna", now=NOW)
+    await erase_order(store, MINE, include_open=True, by="anna", now=NOW)
+    assert await store.run(lambda uow: uow.vault.identity(MINE)) is None
 
 
-async def test_unfinished_result_or_job_keeps_the_order(sql_store, transact_sql, factory):
-    await transact_sql(lambda uow: fill(uow, factory, MINE, report=ReportState.UNMATCHED))
-    await transact_sql(lambda uow: fill(uow, factory, OTHER))
+async def test_unfinished_result_or_job_keeps_the_order(store, transact, factory):
+    await transact(lambda uow: fill(uow, factory, MINE, report=ReportState.UNMATCHED))
+    await transact(lambda uow: fill(uow, factory, OTHER))
     for key in (MINE, OTHER):
         with pytest.raises(InvalidTransitionError, match="not finished"):
-            await erase_order(sql_store, key, include_open=True, by="anna", now=NOW)
+            await erase_order(store, key, include_open=True, by="anna", now=NOW)
 
 
-async def test_document_that_another_delivery_needs_stays(sql_store, transact_sql, factory):
-    await transact_sql(lambda uow: fill(uow, factory, MINE))
-    await transact_sql(lambda uow: fill(uow, factory, OTHER, report=ReportState.MATCHED))  # with the same document
-    await finish_jobs(transact_sql)
-    assert await erase_order(sql_store, MINE, include_open=False, by="anna", now=NOW) == 0
+async def test_document_that_another_delivery_needs_stays(store, transact, factory):
+    await transact(lambda uow: fill(uow, factory, MINE))
+    await transact(lambda uow: fill(uow, factory, OTHER, report=ReportState.MATCHED))  # with the same document
+    await finish_jobs(transact)
+    assert await erase_order(store, MINE, include_open=False, by="anna", now=NOW) == 0
 
 
-async def test_refused_message_and_result_without_order_are_erased(sql_store, transact_sql, factory, cipher):
+async def test_refused_message_and_result_without_order_are_erased(store, transact, factory, cipher):
     content = RefusedContent(message_id=f"{CANARY}.hl7", raw=f"PID|{CANARY}".encode())
-    message = await transact_sql(lambda uow: record_refusal(uow, "lis", content, "an unknown code", NOW))
+    message = await transact(lambda uow: record_refusal(uow, "lis", content, "an unknown code", NOW))
     report = factory.report("P9", state=ReportState.DISMISSED, reason=CANARY, body=b'{"a": "Petrova"}')
-    await transact_sql(lambda uow: uow.reports.add(report))
-    await erase_refused(sql_store, message.key, by="anna", now=NOW)
-    await erase_report(sql_store, report.key, by="anna", now=NOW)
-    assert await sql_store.read(lambda connection: names_in(connection, cipher)) == {}
-    await transact_sql(
-        lambda uow: uow.reports.add(replace(report, key=ReportKey("P8"), message="m8", state=ReportState.UNMATCHED))
-    )
+    await transact(lambda uow: uow.reports.add(report))
+    await erase_refused(store, message.key, by="anna", now=NOW)
+    await erase_report(store, report.key, by="anna", now=NOW)
+    assert await store.read(lambda connection: names_in(connection, cipher)) == {}
+    await transact(lambda uow: uow.reports.add(replace(report, key=ReportKey("P8"), message="m8", state=ReportState.UNMATCHED)))
     with pytest.raises(InvalidTransitionError, match="unmatched"):
-        await erase_report(sql_store, ReportKey("P8"), by="anna", now=NOW + timedelta(1))
+        await erase_report(store, ReportKey("P8"), by="anna", now=NOW + timedelta(1))

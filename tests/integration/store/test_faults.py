@@ -135,8 +135,8 @@ async def test_damaged_file_is_reported(sqlite_url, cipher):
     await store.close()
 
 
-async def test_wrong_key_is_detected_at_once(sql_store, sql_url):
-    await sql_store.run(_note)
+async def test_wrong_key_is_detected_at_once(store, sql_url):
+    await store.run(_note)
     other = SqlStore(sql_url, Cipher(new_key()))
     for _ in range(2):
         with pytest.raises(CryptoError, match="not among those set"):
@@ -144,14 +144,14 @@ async def test_wrong_key_is_detected_at_once(sql_store, sql_url):
     await other.close()
 
 
-async def test_new_key_before_old_key_is_accepted(sql_store, sql_url, key, factory):
-    await sql_store.run(lambda uow: (uow.vault.save_identity("R1", b"x", at=factory.now), uow.commit()))
+async def test_new_key_before_old_key_is_accepted(store, sql_url, key, factory):
+    await store.run(lambda uow: (uow.vault.save_identity("R1", b"x", at=factory.now), uow.commit()))
     other = SqlStore(sql_url, Cipher(new_key(), key))
     assert await other.run(lambda uow: uow.vault.identity("R1")) == b"x"
     await other.close()
 
 
-async def test_old_key_can_be_retired(sql_store, sql_url, key, factory):
+async def test_old_key_can_be_retired(store, sql_url, key, factory):
     def fill(uow):
         for number in range(120):
             uow.vault.save_identity(f"R{number:03}", b"x", at=factory.now)
@@ -160,7 +160,7 @@ async def test_old_key_can_be_retired(sql_store, sql_url, key, factory):
         uow.oauth_tokens.add(StoredToken(generation=2, access_token="b", refresh_token=None, expires_at=None))
         uow.commit()
 
-    await sql_store.run(fill)
+    await store.run(fill)
     new = new_key()
     both = SqlStore(sql_url, Cipher(new, key))
     told = []
@@ -182,13 +182,13 @@ async def test_old_key_can_be_retired(sql_store, sql_url, key, factory):
     await old.close()
 
 
-async def test_interrupted_rotation_continues(sql_store, sql_url, key, factory, monkeypatch):
+async def test_interrupted_rotation_continues(store, sql_url, key, factory, monkeypatch):
     def fill(uow):
         for number in range(50):
             uow.vault.save_identity(f"R{number:03}", b"x", at=factory.now)
         uow.commit()
 
-    await sql_store.run(fill)
+    await store.run(fill)
     both = SqlStore(sql_url, Cipher(new_key(), key))
     write, calls = both.write, 0
 
@@ -207,10 +207,10 @@ async def test_interrupted_rotation_continues(sql_store, sql_url, key, factory, 
     await both.close()
 
 
-async def test_rotation_reports_unreadable_value_and_goes_on(sql_store, sql_url, key, factory):
+async def test_rotation_reports_unreadable_value_and_goes_on(store, sql_url, key, factory):
     foreign = Cipher(new_key()).encrypt(b"x")
-    await sql_store.run(lambda uow: (uow.vault.save_identity("R2", b"x", at=factory.now), uow.commit()))
-    await sql_store.write(
+    await store.run(lambda uow: (uow.vault.save_identity("R2", b"x", at=factory.now), uow.commit()))
+    await store.write(
         lambda connection, _: connection.execute(
             vault_tables.identities.insert().values(order_key="R1", ciphertext=foreign, kept_at=factory.now)
         )
@@ -220,8 +220,8 @@ async def test_rotation_reports_unreadable_value_and_goes_on(sql_store, sql_url,
     await both.close()
 
 
-async def test_rotation_keeps_old_key_while_another_process_uses_it(sql_store, sql_url, key, factory, monkeypatch):
-    await sql_store.run(lambda uow: (uow.vault.save_identity("R1", b"x", at=factory.now), uow.commit()))
+async def test_rotation_keeps_old_key_while_another_process_uses_it(store, sql_url, key, factory, monkeypatch):
+    await store.run(lambda uow: (uow.vault.save_identity("R1", b"x", at=factory.now), uow.commit()))
     both = SqlStore(sql_url, Cipher(new_key(), key))
     rotate_all, passes = key_rotation._rotate_all, 0
 
@@ -229,7 +229,7 @@ async def test_rotation_keeps_old_key_while_another_process_uses_it(sql_store, s
         nonlocal passes
         passes += 1
         if passes == 2:
-            await sql_store.run(lambda uow: (uow.vault.save_identity("R2", b"y", at=factory.now), uow.commit()))
+            await store.run(lambda uow: (uow.vault.save_identity("R2", b"y", at=factory.now), uow.commit()))
         return await rotate_all(store, tell_done)
 
     monkeypatch.setattr(key_rotation, "_rotate_all", rotate_beside_old_process)
@@ -257,7 +257,7 @@ async def test_encrypted_content_is_not_readable_in_file(sqlite_url, cipher, fac
     await store.close()
 
 
-async def test_very_long_identifiers_are_stored(transact_sql, factory):
+async def test_very_long_identifiers_are_stored(transact, factory):
     """PostgreSQL takes no index entry over 2,700 bytes; a malformed order must be stored to be rejected."""
     long = "".join(chr(0x4E00 + number * 7919 % 20000) for number in range(20_000))
     order = factory.order(task_id=long)
@@ -271,11 +271,11 @@ async def test_very_long_identifiers_are_stored(transact_sql, factory):
         uow.jobs.add(factory.job(long, ordering_key=long, target=long))
         uow.reports.add(factory.report(message=long, report_id=long, order=order.key))
 
-    await transact_sql(work)
-    assert await transact_sql(lambda uow: uow.orders.existing([long, long + "x"])) == {long}
-    assert await transact_sql(lambda uow: uow.orders.by_accession(long, "folder")) == (order.key,)
-    assert await transact_sql(lambda uow: uow.orders.by_accession(long + "x", "folder")) == ()
-    assert await transact_sql(lambda uow: (uow.reports.find("folder", long) is not None, uow.jobs.add(factory.job(long)))) == (
+    await transact(work)
+    assert await transact(lambda uow: uow.orders.existing([long, long + "x"])) == {long}
+    assert await transact(lambda uow: uow.orders.by_accession(long, "folder")) == (order.key,)
+    assert await transact(lambda uow: uow.orders.by_accession(long + "x", "folder")) == ()
+    assert await transact(lambda uow: (uow.reports.find("folder", long) is not None, uow.jobs.add(factory.job(long)))) == (
         True,
         False,
     )

@@ -443,9 +443,9 @@ async def test_pause_is_written_once_with_its_alert(transact):
         await transact(lambda uow: _pause(uow, "main", resume=True))
 
 
-async def test_pause_is_in_the_database(sql_store, transact_sql, sql_url, cipher):
+async def test_pause_is_in_the_database(store, transact, sql_url, cipher):
     """Another worker, or the same after a restart, finds it."""
-    await transact_sql(lambda uow: _pause(uow, "main"))
+    await transact(lambda uow: _pause(uow, "main"))
     other = SqlStore(sql_url, cipher)
     try:
         assert await other.run_read_only(lambda uow: list(load_pauses(uow, ["main"]))) == ["main"]
@@ -453,10 +453,10 @@ async def test_pause_is_in_the_database(sql_store, transact_sql, sql_url, cipher
         await other.close()
 
 
-async def test_claim_beside_a_pause_is_one_look(sql_store, transact_sql, factory, sql_url):
+async def test_claim_beside_a_pause_is_one_look(store, transact, factory, sql_url):
     """Whether a system is paused costs no statement of its own."""
-    await transact_sql(lambda uow: _pause(uow, "main"))
-    await transact_sql(lambda uow: uow.jobs.add(factory.job("a", kind=JobKind.SUBMIT_ORDER, system="micro")))
-    with count_store(sql_store) as counts:
-        assert len(await transact_sql.claim(kinds=_AT_A_SYSTEM)) == 1
+    await transact(lambda uow: _pause(uow, "main"))
+    await transact(lambda uow: uow.jobs.add(factory.job("a", kind=JobKind.SUBMIT_ORDER, system="micro")))
+    with count_store(store) as counts:
+        assert len(await transact.claim(kinds=_AT_A_SYSTEM)) == 1
     assert counts.statements == (2 if sql_url.startswith("sqlite") else 3)  # pending, and the claim

@@ -279,14 +279,14 @@ async def test_open_orders_are_paged(transact, factory):
     assert [order.key for order in (*first, *rest)] == ["R0", "R1", "R2", "R3", "R4"]
 
 
-async def test_unstorable_text_is_replaced(transact_sql, factory):
+async def test_unstorable_text_is_replaced(transact, factory):
     """Characters that no database takes are replaced and stop nothing."""
     order = factory.order(reason="a\x00b\ud800c")
-    await transact_sql(lambda uow: uow.orders.add(order))
-    assert (await transact_sql(lambda uow: uow.orders.get_for_update(order.key))).reason == "a\ufffdb\ufffdc"
+    await transact(lambda uow: uow.orders.add(order))
+    assert (await transact(lambda uow: uow.orders.get_for_update(order.key))).reason == "a\ufffdb\ufffdc"
 
 
-async def test_naive_timestamp_is_rejected(transact_sql, factory):
+async def test_naive_timestamp_is_rejected(transact, factory):
     naive = datetime.now(UTC).replace(tzinfo=None)
     with pytest.raises(StoreError, match="time zone"):
-        await transact_sql(lambda uow: uow.orders.add(factory.order(seen_at=naive)))
+        await transact(lambda uow: uow.orders.add(factory.order(seen_at=naive)))

@@ -18,7 +18,7 @@ HOUR = timedelta(hours=1)
 
 
 @pytest.fixture
-def add(transact_sql, factory):
+def add(transact, factory):
     """Adds an order that was due so many hours ago, with lines at one laboratory system."""
 
     async def add_order(key, adapter, hours, *, lines=2, line_state=LineState.ACCEPTED, state=OrderState.HANDED_OVER, part=None):
@@ -29,26 +29,26 @@ def add(transact_sql, factory):
             for number in range(lines):
                 uow.orders.add_line(factory.line(key, f"{key}-{number}", state=line_state, adapter=adapter))
 
-        await transact_sql(work)
+        await transact(work)
 
     return add_order
 
 
 @pytest.fixture
-def receive(transact_sql, factory):
+def receive(transact, factory):
     """Stores a result of a laboratory system that came so many hours ago."""
 
     async def receive_report(adapter, hours):
         at = factory.now - hours * HOUR
-        await transact_sql(lambda uow: uow.reports.add(factory.report(source=adapter, received_at=at)))
+        await transact(lambda uow: uow.reports.add(factory.report(source=adapter, received_at=at)))
 
     return receive_report
 
 
 @pytest.fixture
-def look(sql_store, factory):
+def look(store, factory):
     async def find():
-        probe = OverdueResultsProbe(SqlQueries(sql_store), VirtualClock(factory.now), 4 * HOUR)
+        probe = OverdueResultsProbe(SqlQueries(store), VirtualClock(factory.now), 4 * HOUR)
         return [(each.condition, each.subject, each.since, each.count, each.detail) for each in await probe.look()]
 
     return find
@@ -105,14 +105,14 @@ async def test_nothing_owed_told_by_nothing(add, look, order):
     assert await look() == []
 
 
-async def test_overdue_orders_found_by_index(sql_store, add, factory):
+async def test_overdue_orders_found_by_index(store, add, factory):
     await add("A", "main", 8)
 
     def plan(connection):
         compiled = select_overdue_orders(factory.now).limit(10).compile(connection, compile_kwargs={"literal_binds": True})
         return " ".join(str(row) for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {compiled}"))
 
-    if sql_store._engine.dialect.name == "sqlite":
-        found = await sql_store.read(plan)
+    if store._engine.dialect.name == "sqlite":
+        found = await store.read(plan)
         assert "USING INDEX ix_orders_expected" in found
         assert "TEMP B-TREE" not in found

@@ -27,7 +27,7 @@ FILL = """
 
 
 @pytest.fixture
-async def bulk(transact_sql, sql_store, factory):
+async def bulk(transact, store, factory):
     def fill(uow):
         uow._session.connection().execute(text(FILL), {"finished": FINISHED})
         for number in range(100):
@@ -37,13 +37,13 @@ async def bulk(transact_sql, sql_store, factory):
         if connection.dialect.name == "postgresql":
             connection.execute(text("ANALYZE"))
 
-    await transact_sql(fill)
-    await sql_store.write(analyze)
+    await transact(fill)
+    await store.write(analyze)
 
 
-async def test_claims_and_pages_stay_fast_beside_finished_jobs(bulk, transact_sql, sql_store, factory):
+async def test_claims_and_pages_stay_fast_beside_finished_jobs(bulk, transact, store, factory):
     for name, statement in _looks_for_work():
-        plan = await sql_store.read(lambda connection, statement=statement: _plan(connection, statement, factory.now))
+        plan = await store.read(lambda connection, statement=statement: _plan(connection, statement, factory.now))
         assert "ix_jobs_claimable" in plan, name
         assert "ix_jobs_ordering_key" in plan, name
         assert "SCAN jobs" not in plan, f"{name}: {plan}"
@@ -51,14 +51,14 @@ async def test_claims_and_pages_stay_fast_beside_finished_jobs(bulk, transact_sq
 
     start = time.perf_counter()
     done = 0
-    while found := await transact_sql.claim(limit=10):
+    while found := await transact.claim(limit=10):
         for job in found:
-            await transact_sql(lambda uow, job=job: uow.jobs.save(job.complete(factory.now)))
+            await transact(lambda uow, job=job: uow.jobs.save(job.complete(factory.now)))
             done += 1
     assert done == 100
     assert time.perf_counter() - start < DEADLINE  # a scan of the table for each claim and save would take minutes
 
-    queries = SqlQueries(sql_store)
+    queries = SqlQueries(store)
     start = time.perf_counter()
     await queries.overview(now=factory.now)
     await queries.needs_attention()

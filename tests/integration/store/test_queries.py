@@ -24,12 +24,12 @@ HOUR = timedelta(hours=1)
 
 
 @pytest.fixture
-def queries(sql_store):
-    return SqlQueries(sql_store)
+def queries(store):
+    return SqlQueries(store)
 
 
 @pytest.fixture
-async def day(transact_sql, factory):
+async def day(transact, factory):
     """A small day: three orders, of which one is held and one has a dead letter and an unmapped report."""
     now = factory.now
     hold = {"held_since": now - 5 * HOUR, "hold_cause": "order.contract-known"}
@@ -70,20 +70,20 @@ async def day(transact_sql, factory):
         uow.events.add(Event(order="RGIVEN", at=now, action="first", text="1", by="anna"))
         uow.key_values.set(LAST_POLL_KEY, now.isoformat())
 
-    await transact_sql(work)
-    (dead_letter,) = await transact_sql.claim(limit=1)
-    await transact_sql(lambda uow: uow.jobs.save(dead_letter.dead_letter(now - 2 * HOUR, "no right")))
+    await transact(work)
+    (dead_letter,) = await transact.claim(limit=1)
+    await transact(lambda uow: uow.jobs.save(dead_letter.dead_letter(now - 2 * HOUR, "no right")))
     return now
 
 
-async def test_open_alert_shows_latest_text_and_start(queries, transact_sql, factory):
+async def test_open_alert_shows_latest_text_and_start(queries, transact, factory):
     first = Alert(condition=ConditionId.RESULTS_HELD, detail="one", since=factory.now, opened_at=factory.now - HOUR, count=1)
     other = replace(first, condition=ConditionId.DISK_LOW)
-    await transact_sql(lambda uow: uow.alerts.open(other) and uow.alerts.close(other.key, now=factory.now))
-    assert await transact_sql(lambda uow: uow.alerts.open(first)) is True
+    await transact(lambda uow: uow.alerts.open(other) and uow.alerts.close(other.key, now=factory.now))
+    assert await transact(lambda uow: uow.alerts.open(first)) is True
     later = replace(first, detail="three", count=3, since=factory.now - HOUR, opened_at=factory.now)
-    assert await transact_sql(lambda uow: uow.alerts.open(later)) is False
-    assert await transact_sql(lambda uow: uow.alerts.open(replace(later, since=factory.now))) is False, "it began earlier"
+    assert await transact(lambda uow: uow.alerts.open(later)) is False
+    assert await transact(lambda uow: uow.alerts.open(replace(later, since=factory.now))) is False, "it began earlier"
     assert (await queries.overview(now=factory.now)).alerts == (replace(later, opened_at=first.opened_at),)
 
 
@@ -184,11 +184,11 @@ async def test_jobs_reports_and_alerts_are_filtered(queries, day):
     assert [each.condition for each in (await queries.alerts()).items] == [ConditionId.EXCHANGE_POLL, ConditionId.DISK_LOW]
 
 
-async def test_history_of_report_without_known_order(queries, day, transact_sql):
+async def test_history_of_report_without_known_order(queries, day, transact):
     first = Event(order=None, report="P7", at=day, action="result_held", text="held")
     second = Event(order="RGIVEN", report="P7", at=day + HOUR, action="operator", text="matched", by="ann")
     other = Event(order=None, report="P8", at=day, action="operator", text="gone", by="ann")
-    await transact_sql(lambda uow: [uow.events.add(event) for event in (second, first, other)])
+    await transact(lambda uow: [uow.events.add(event) for event in (second, first, other)])
     assert await queries.report_events("P7") == (first, second)
     assert second in (await queries.order("RGIVEN")).events
     assert await queries.report_events("P9") == ()
@@ -199,8 +199,8 @@ async def test_attention_is_empty_without_waiting_items(queries):
     assert (await queries.unmatched_reports()).items == ()
 
 
-async def test_late_lines_are_listed_with_their_orders(queries, transact_sql, factory):
-    await transact_sql(
+async def test_late_lines_are_listed_with_their_orders(queries, transact, factory):
+    await transact(
         lambda uow: [
             uow.orders.add(factory.order("RLATE", state=OrderState.HANDED_OVER)),
             uow.orders.add_line(factory.line("RLATE", "1", state=LineState.HELD)),
@@ -212,7 +212,7 @@ async def test_late_lines_are_listed_with_their_orders(queries, transact_sql, fa
     assert (await queries.needs_attention()).items == listed.items
 
 
-async def test_match_desk_lists_longest_waiting_with_content(queries, transact_sql, factory):
+async def test_match_desk_lists_longest_waiting_with_content(queries, transact, factory):
     states = (ReportState.HELD, ReportState.MATCHED, ReportState.UNMATCHED, ReportState.DISMISSED, ReportState.UNMAPPED)
 
     def work(uow):
@@ -220,7 +220,7 @@ async def test_match_desk_lists_longest_waiting_with_content(queries, transact_s
             changed = factory.now - number * HOUR  # tried again since: what counts is since when the clinic waits
             uow.reports.add(factory.report(f"P{number}", state=state, body=b"%d" % number, changed_at=changed))
 
-    await transact_sql(work)
+    await transact(work)
     page = await queries.unmatched_reports()
     assert [(each.key, each.body) for each in page.items] == [("P0", b"0"), ("P2", b"2"), ("P4", b"4")]
     second = await queries.unmatched_reports(offset=1, limit=1)
@@ -229,7 +229,7 @@ async def test_match_desk_lists_longest_waiting_with_content(queries, transact_s
     assert second.has_more
 
 
-async def test_report_versions_are_listed(queries, transact_sql, factory):
+async def test_report_versions_are_listed(queries, transact, factory):
     def work(uow):
         for key in ("RA", "RB"):
             uow.orders.add(factory.order(key))
@@ -246,7 +246,7 @@ async def test_report_versions_are_listed(queries, transact_sql, factory):
         ):
             uow.reports.add(factory.report(key, order=order, report_id=name, source=source))
 
-    await transact_sql(work)
+    await transact(work)
 
     async def versions(key, **options):
         return [each.key for each in await queries.versions(await queries.report(key), **options)]
@@ -259,8 +259,8 @@ async def test_report_versions_are_listed(queries, transact_sql, factory):
 
 
 @pytest.mark.parametrize("size", [0, 1, 15, 16, 17, 4_000, 1_000_001])
-async def test_document_size_is_known_without_decryption(queries, transact_sql, factory, size):
-    name = await transact_sql(lambda uow: uow.vault.save_document(b"x" * size, "application/pdf", at=factory.now))
+async def test_document_size_is_known_without_decryption(queries, transact, factory, size):
+    name = await transact(lambda uow: uow.vault.save_document(b"x" * size, "application/pdf", at=factory.now))
     sizes = await queries.document_sizes([name, "0" * 64])
     assert list(sizes) == [name]
     assert abs(sizes[name] - size) <= 16
@@ -279,10 +279,10 @@ async def test_counts_by_kind_and_state(queries, day):
     assert overview.affected == await queries.affected_numbers()
 
 
-async def test_queries_cannot_write(sql_store, transact_sql, factory):
-    await transact_sql(lambda uow: uow.orders.add(factory.order("R1")))
+async def test_queries_cannot_write(store, transact, factory):
+    await transact(lambda uow: uow.orders.add(factory.order("R1")))
     with pytest.raises(StoreError):
-        await sql_store.read(lambda connection: connection.execute(orders.delete()))
+        await store.read(lambda connection: connection.execute(orders.delete()))
     for number in range(8):
-        await transact_sql(lambda uow, number=number: uow.key_values.set("k", f"{number}"))
-        assert await sql_store.read(lambda connection: connection.scalar(select(orders.c.key))) == "R1"
+        await transact(lambda uow, number=number: uow.key_values.set("k", f"{number}"))
+        assert await store.read(lambda connection: connection.scalar(select(orders.c.key))) == "R1"

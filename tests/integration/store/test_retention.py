@@ -16,8 +16,6 @@ from lab_agent.domain.records import Alert, Event
 from lab_agent.domain.report_records import UploadRecord
 from lab_agent.domain.state_machines import OrderState, ReportState
 from lab_agent.store.queries import SqlQueries
-from tests.fakes.memory_store import MemoryStore
-from tests.integration.store.conftest import UnitOfWorkRunner
 
 DAY = timedelta(days=1)
 
@@ -153,16 +151,10 @@ async def test_finished_records_without_order_are_purged(transact, factory):
     assert await transact(lambda uow: uow.alerts.close(AlertKey(ConditionId.DISK_LOW), now=factory.now)) is True
 
 
-async def test_report_history_is_purged_with_report(sql_store, transact_sql, factory):
-    await _history_goes_with_its_result(transact_sql, factory)
-    history = SqlQueries(sql_store).report_events
+async def test_report_history_is_purged_with_report(store, transact, factory):
+    await _history_goes_with_its_result(transact, factory)
+    history = SqlQueries(store).report_events
     assert [len(await history(key)) for key in ("P-gone", "P-held")] == [0, 1]
-
-
-async def test_report_history_is_purged_in_memory_store(factory):
-    store = MemoryStore()
-    await _history_goes_with_its_result(UnitOfWorkRunner(store), factory)
-    assert [each.report for each in store._data.events] == ["P-held"]
 
 
 async def _history_goes_with_its_result(do, make):

@@ -50,11 +50,11 @@ def fill(uow, factory):
             uow.refused_messages.save(replace(message, state=RefusedState.DISMISSED, changed_at=OLD))
 
 
-async def test_preview_counts_what_purge_removes(sql_store, transact_sql, factory):
-    await transact_sql(lambda uow: fill(uow, factory))
+async def test_preview_counts_what_purge_removes(store, transact, factory):
+    await transact(lambda uow: fill(uow, factory))
     settings = RetentionSettings()
     times = purge_times(settings, NOW)
-    previewed = await sql_store.read(
+    previewed = await store.read(
         lambda connection: preview_purge(
             connection, times, catalogues_before=times.catalogues, keep_catalogues=MIN_KEPT_CATALOGUES
         )
@@ -73,10 +73,10 @@ async def test_preview_counts_what_purge_removes(sql_store, transact_sql, factor
         "audit": 4,
     }
     assert {each.name: each.oldest for each in previewed}["identities"] == OLD
-    removed = await RetentionPurger(sql_store, VirtualClock(NOW), settings, lambda _, now: now).purge()
+    removed = await RetentionPurger(store, VirtualClock(NOW), settings, lambda _, now: now).purge()
     sealed = found.pop("service_messages") + found.pop("reported_patients")
     assert removed == {**found, "identities": found["identities"] + sealed}
-    again = await sql_store.read(
+    again = await store.read(
         lambda connection: preview_purge(
             connection, times, catalogues_before=times.catalogues, keep_catalogues=MIN_KEPT_CATALOGUES
         )

@@ -15,22 +15,22 @@ from lab_agent.store.queries import SqlQueries
 from tests.harness.store_counts import count_store
 
 
-async def test_counts_statements_and_how_transactions_end(sql_store, transact_sql, sql_url):
-    await sql_store.run(lambda uow: uow.key_values.get("a"))
-    with count_store(sql_store) as counts:
-        await transact_sql(lambda uow: uow.key_values.set("a", "b"))
-        await sql_store.run(lambda uow: uow.key_values.get("a"))
-        await sql_store.run_read_only(lambda uow: uow.key_values.get("a"))
+async def test_counts_statements_and_how_transactions_end(store, transact, sql_url):
+    await store.run(lambda uow: uow.key_values.get("a"))
+    with count_store(store) as counts:
+        await transact(lambda uow: uow.key_values.set("a", "b"))
+        await store.run(lambda uow: uow.key_values.get("a"))
+        await store.run_read_only(lambda uow: uow.key_values.get("a"))
     ends = (counts.commits, counts.empty_commits, counts.rollbacks, counts.empty_rollbacks)
     assert ends == ((1, 0, 1, 1) if sql_url.startswith("sqlite") else (2, 1, 0, 0))  # a rollback costs prepared statements there
     assert (counts.statements, counts.writes, counts.read_only) == (3, 1, 1)
     assert counts.by_table == {"INSERT key_values": 1, "SELECT key_values": 2}
 
 
-async def test_rows_of_a_kind_are_written_in_one_statement(sql_store, transact_sql, factory):
+async def test_rows_of_a_kind_are_written_in_one_statement(store, transact, factory):
     order = factory.order("R1")
     lines = [factory.line("R1") for _ in range(5)]
-    await transact_sql(lambda uow: (uow.orders.add(order), [uow.orders.add_line(line) for line in lines]))
+    await transact(lambda uow: (uow.orders.add(order), [uow.orders.add_line(line) for line in lines]))
 
     def work(uow):
         uow.orders.get_for_update("R1")  # without the lock, a row goes at once on PostgreSQL
@@ -39,8 +39,8 @@ async def test_rows_of_a_kind_are_written_in_one_statement(sql_store, transact_s
             uow.events.add(Event(order=order.key, at=factory.now, action="a", text="t"))
             uow.uploads.save(factory.upload(line.key))
 
-    with count_store(sql_store) as counts:
-        await transact_sql(work)
+    with count_store(store) as counts:
+        await transact(work)
     assert counts.by_table == {
         "SELECT orders": 1,
         "SELECT lines": 1,
@@ -50,62 +50,62 @@ async def test_rows_of_a_kind_are_written_in_one_statement(sql_store, transact_s
     }
 
 
-async def test_order_is_read_and_written_once_in_a_unit_of_work(sql_store, transact_sql, factory):
+async def test_order_is_read_and_written_once_in_a_unit_of_work(store, transact, factory):
     order = factory.order("R1")
-    await transact_sql(lambda uow: uow.orders.add(order))
+    await transact(lambda uow: uow.orders.add(order))
 
     def work(uow):
         for number in range(1, 5):
             uow.orders.save(replace(uow.orders.get_for_update("R1"), reopened=number))
             uow.orders.lines("R1")
 
-    with count_store(sql_store) as counts:
-        await transact_sql(work)
+    with count_store(store) as counts:
+        await transact(work)
     assert counts.by_table == {"SELECT orders": 1, "SELECT lines": 1, "UPDATE orders": 1}
-    assert (await transact_sql(lambda uow: uow.orders.get_for_update("R1"))).reopened == 4
+    assert (await transact(lambda uow: uow.orders.get_for_update("R1"))).reopened == 4
 
 
-async def test_what_did_not_change_is_not_written(sql_store, transact_sql, factory):
+async def test_what_did_not_change_is_not_written(store, transact, factory):
     order, line = factory.order("R1"), factory.line("R1")
-    await transact_sql(lambda uow: (uow.orders.add(order), uow.orders.add_line(line)))
+    await transact(lambda uow: (uow.orders.add(order), uow.orders.add_line(line)))
 
     def work(uow):
         uow.orders.save(uow.orders.get_for_update("R1"))
         uow.orders.save_line(uow.orders.lines("R1")[0])
 
-    with count_store(sql_store) as counts:
-        await transact_sql(work)
+    with count_store(store) as counts:
+        await transact(work)
     assert counts.writes == 0
 
 
-async def test_page_of_orders_is_one_statement_without_transaction(sql_store, transact_sql, factory):
-    await transact_sql(lambda uow: uow.orders.add(factory.order("R1")))
-    queries = SqlQueries(sql_store)
+async def test_page_of_orders_is_one_statement_without_transaction(store, transact, factory):
+    await transact(lambda uow: uow.orders.add(factory.order("R1")))
+    queries = SqlQueries(store)
     for criteria in (OrderCriteria(), OrderCriteria(search="R1"), OrderCriteria(search="nothing")):
         await queries.order_list(criteria)
-        with count_store(sql_store) as counts:
+        with count_store(store) as counts:
             await queries.order_list(criteria)
         assert (counts.statements, counts.control, counts.read_only) == (1, 0, 1), counts.report()
 
 
-async def test_overview_is_one_statement_without_transaction(sql_store, factory):
-    queries = SqlQueries(sql_store)
+async def test_overview_is_one_statement_without_transaction(store, factory):
+    queries = SqlQueries(store)
     await queries.overview_page(now=factory.now, since=factory.now)
-    with count_store(sql_store) as counts:
+    with count_store(store) as counts:
         await queries.overview_page(now=factory.now, since=factory.now)
     assert (counts.statements, counts.control) == (1, 0), counts.report()
 
 
-async def test_look_at_all_groups_is_one_statement(sql_store, factory):
-    await sql_store.look(lambda uow: read_groups(uow, factory.now))
-    with count_store(sql_store) as counts:
-        await sql_store.look(lambda uow: read_groups(uow, factory.now))
+async def test_look_at_all_groups_is_one_statement(store, factory):
+    await store.look(lambda uow: read_groups(uow, factory.now))
+    with count_store(store) as counts:
+        await store.look(lambda uow: read_groups(uow, factory.now))
     assert (counts.statements, counts.control) == (1, 0), counts.report()
 
 
 @pytest.mark.parametrize("one_moment", [True, False])
-async def test_reader_cannot_write(sql_store, one_moment):
+async def test_reader_cannot_write(store, one_moment):
     write = text("INSERT INTO key_values (key, value) VALUES ('a', 'b')")
     with pytest.raises(StoreError):
-        await sql_store.read(lambda connection: connection.execute(write), one_moment=one_moment)
-    assert await sql_store.look(lambda uow: uow.key_values.get("a")) is None
+        await store.read(lambda connection: connection.execute(write), one_moment=one_moment)
+    assert await store.look(lambda uow: uow.key_values.get("a")) is None
