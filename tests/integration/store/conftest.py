@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import count
@@ -64,11 +64,24 @@ class RecordFactory:
         return UploadRecord(identifier=identifier, order=OrderKey("R1"), report=ReportKey("P1"), **start)
 
 
+class _Calls:
+    """Calls of one repository, each in a unit of work of its own."""
+
+    def __init__(self, run: UnitOfWorkRunner, repository: str) -> None:
+        self._run, self._repository = run, repository
+
+    def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
+        return lambda *args, **more: self._run(lambda uow: getattr(getattr(uow, self._repository), name)(*args, **more))
+
+
 @dataclass
 class UnitOfWorkRunner:
-    """Short ways to use a store in a test: each is one unit of work, committed."""
+    """Short ways to use a store in a test: each is one unit of work, committed; `transact.orders.get(key)` is one, too."""
 
     store: Store
+
+    def __getattr__(self, repository: str) -> _Calls:
+        return _Calls(self, repository)
 
     async def __call__(self, work: Callable[[UnitOfWork], Any]) -> Any:
         def committed(uow: UnitOfWork) -> Any:

@@ -119,7 +119,7 @@ async def test_ordering_key_never_has_two_jobs_in_flight(transact, store, factor
                     clashes.append(set(working))
                 await asyncio.sleep(0)
                 working.discard(job.id)
-                await transact(lambda uow, job=job: uow.jobs.save(job.dead_letter(factory.now, "again")))
+                await transact.jobs.save(job.dead_letter(factory.now, "again"))
                 ended += 1
 
     async def person():
@@ -141,7 +141,7 @@ async def test_ordering_key_never_has_two_jobs_in_flight(transact, store, factor
 
 
 async def test_concurrent_order_updates_are_serialized(transact, store, factory):
-    await transact(lambda uow: uow.orders.add(factory.order("R1", seen_lines=())))
+    await transact.orders.add(factory.order("R1", seen_lines=()))
 
     def append(uow, name):
         order = uow.orders.get_for_update("R1")
@@ -149,7 +149,7 @@ async def test_concurrent_order_updates_are_serialized(transact, store, factory)
         uow.orders.save(type(order)(**{**_fields(order), "seen_lines": (*order.seen_lines, name)}))
 
     await asyncio.gather(*(transact(lambda uow, n=n: append(uow, f"{n}")) for n in range(20)))
-    order = await transact(lambda uow: uow.orders.get_for_update("R1"))
+    order = await transact.orders.get_for_update("R1")
     assert sorted(order.seen_lines, key=int) == [f"{n}" for n in range(20)]
 
 
@@ -159,7 +159,7 @@ def _fields(record):
 
 async def test_concurrent_adds_store_one_job(transact, factory):
     new = factory.job("once")
-    added = await asyncio.gather(*(transact(lambda uow: uow.jobs.add(new)) for _ in range(12)))
+    added = await asyncio.gather(*(transact.jobs.add(new) for _ in range(12)))
     assert sorted(added) == [False] * 11 + [True]
 
 
@@ -194,13 +194,13 @@ KILLED = textwrap.dedent("""
 
 
 async def test_kill_mid_transaction_leaves_nothing_partial(transact, sql_url, key, factory):
-    await transact(lambda uow: uow.key_values.set("before", "kept"))
+    await transact.key_values.set("before", "kept")
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", KILLED, sql_url, key, stdout=subprocess.PIPE)
     assert await asyncio.wait_for(process.stdout.readline(), DEADLINE) == b"in the middle\n"
     process.kill()
     await process.wait()
     order = factory.order("R1", task_id="t1")
-    await transact(lambda uow: uow.orders.add(order))
+    await transact.orders.add(order)
     found = await transact(lambda uow: (uow.orders.existing([f"t{n}" for n in range(50)]), uow.key_values.get("before")))
     assert found == ({"t1"}, "kept")
     assert await transact.claim(now=datetime.now(UTC)) == ()
@@ -312,7 +312,7 @@ async def test_random_kills_lose_no_commit_nor_leave_fragments(sql_url, cipher, 
 async def test_setting_a_value_is_a_lock_for_what_is_read_next(transact, store, factory):
     """Whoever has set a key sees what its holder before committed: labels and rate limits are given out behind such locks."""
     order = factory.order("R1", seen_lines=())
-    await transact(lambda uow: uow.orders.add(order))
+    await transact.orders.add(order)
 
     def add_line(uow, number):
         uow.orders.lines("R1")  # what is read before the lock may be out of date behind it
@@ -322,12 +322,12 @@ async def test_setting_a_value_is_a_lock_for_what_is_read_next(transact, store, 
         uow.orders.add_line(factory.line("R1", key=f"L{len(seen)}"))
 
     await asyncio.gather(*(transact(lambda uow, n=n: add_line(uow, n)) for n in range(10)))
-    lines = await transact(lambda uow: uow.orders.lines("R1"))
+    lines = await transact.orders.lines("R1")
     assert [line.key for line in lines] == [f"L{number}" for number in range(10)]
 
 
 async def test_lock_of_order_shows_lines_of_its_holder_before(transact, store, factory):
-    await transact(lambda uow: uow.orders.add(factory.order("R1")))
+    await transact.orders.add(factory.order("R1"))
 
     def add_line(uow):
         uow.orders.lines("R1")
@@ -336,5 +336,5 @@ async def test_lock_of_order_shows_lines_of_its_holder_before(transact, store, f
         uow.orders.add_line(factory.line("R1", key=f"L{len(uow.orders.lines('R1'))}"))
 
     await asyncio.gather(*(transact(add_line) for _ in range(10)))
-    lines = await transact(lambda uow: uow.orders.lines("R1"))
+    lines = await transact.orders.lines("R1")
     assert [line.key for line in lines] == [f"L{number}" for number in range(10)]

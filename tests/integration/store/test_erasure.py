@@ -71,7 +71,7 @@ def fill(uow, make, key, name=CANARY, *, state=OrderState.CLOSED, report=ReportS
 async def finish_jobs(do):
     for job in await do.claim(now=NOW):
         ended = replace(job, started=True).dead_letter(NOW, f"{CANARY} is unknown").dismiss(NOW, f"{CANARY} has moved")
-        await do(lambda uow, ended=ended: uow.jobs.save(ended))
+        await do.jobs.save(ended)
 
 
 def names_in(connection, cipher: Cipher) -> dict[str, int]:
@@ -186,10 +186,10 @@ async def test_refused_message_and_result_without_order_are_erased(store, transa
     content = RefusedContent(message_id=f"{CANARY}.hl7", raw=f"PID|{CANARY}".encode())
     message = await transact(lambda uow: record_refusal(uow, "lis", content, "an unknown code", NOW))
     report = factory.report("P9", state=ReportState.DISMISSED, reason=CANARY, body=b'{"a": "Petrova"}')
-    await transact(lambda uow: uow.reports.add(report))
+    await transact.reports.add(report)
     await erase_refused(store, message.key, by="anna", now=NOW)
     await erase_report(store, report.key, by="anna", now=NOW)
     assert await store.read(lambda connection: names_in(connection, cipher)) == {}
-    await transact(lambda uow: uow.reports.add(replace(report, key=ReportKey("P8"), message="m8", state=ReportState.UNMATCHED)))
+    await transact.reports.add(replace(report, key=ReportKey("P8"), message="m8", state=ReportState.UNMATCHED))
     with pytest.raises(InvalidTransitionError, match="unmatched"):
         await erase_report(store, ReportKey("P8"), by="anna", now=NOW + timedelta(1))

@@ -272,9 +272,9 @@ async def test_very_long_identifiers_are_stored(transact, factory):
         uow.reports.add(factory.report(message=long, report_id=long, order=order.key))
 
     await transact(work)
-    assert await transact(lambda uow: uow.orders.existing([long, long + "x"])) == {long}
-    assert await transact(lambda uow: uow.orders.by_accession(long, "folder")) == (order.key,)
-    assert await transact(lambda uow: uow.orders.by_accession(long + "x", "folder")) == ()
+    assert await transact.orders.existing([long, long + "x"]) == {long}
+    assert await transact.orders.by_accession(long, "folder") == (order.key,)
+    assert await transact.orders.by_accession(long + "x", "folder") == ()
     assert await transact(lambda uow: (uow.reports.find("folder", long) is not None, uow.jobs.add(factory.job(long)))) == (
         True,
         False,

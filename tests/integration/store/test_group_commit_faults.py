@@ -87,7 +87,7 @@ async def test_unit_that_fails_after_a_failed_begin_leaves_nothing(sqlite_store,
 async def test_late_owner_leaves_nothing_after_a_failed_begin(sqlite_store, other_program, factory):
     """The lease is checked last (law 8): what was written before must not last."""
     transact = UnitOfWorkRunner(sqlite_store)
-    await transact(lambda uow: uow.jobs.add(factory.job("j")))
+    await transact.jobs.add(factory.job("j"))
     (job,) = await transact.claim()
     late = replace(job, fencing_token=0)
 
@@ -98,7 +98,7 @@ async def test_late_owner_leaves_nothing_after_a_failed_begin(sqlite_store, othe
 
     await run_against(sqlite_store, other_program, end)
     assert await transact.claim() == ()
-    assert (await transact(lambda uow: uow.jobs.get(job.id))).fencing_token == job.fencing_token
+    assert (await transact.jobs.get(job.id)).fencing_token == job.fencing_token
 
 
 async def test_failed_begin_fails_all_of_the_group(sqlite_store, other_program):

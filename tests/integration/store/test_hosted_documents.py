@@ -24,14 +24,14 @@ def hosted(make, document, address="a", **fields):
 
 
 async def test_hosted_document_is_found_by_address_alone(transact, factory):
-    document = await transact(lambda uow: uow.vault.save_document(b"x", "application/pdf", at=factory.now))
+    document = await transact.vault.save_document(b"x", "application/pdf", at=factory.now)
     put = hosted(factory, document, expires_at=factory.now + DAY)
-    await transact(lambda uow: uow.hosted_documents.save(put))
-    assert await transact(lambda uow: uow.hosted_documents.get("a")) == put
-    assert await transact(lambda uow: uow.hosted_documents.get("A")) is None
+    await transact.hosted_documents.save(put)
+    assert await transact.hosted_documents.get("a") == put
+    assert await transact.hosted_documents.get("A") is None
     later = replace(put, expires_at=None)
-    await transact(lambda uow: uow.hosted_documents.save(later))
-    assert await transact(lambda uow: uow.hosted_documents.get("a")) == later
+    await transact.hosted_documents.save(later)
+    assert await transact.hosted_documents.get("a") == later
 
 
 async def test_hosted_document_is_kept_until_expiry(transact, factory):
@@ -44,12 +44,12 @@ async def test_hosted_document_is_kept_until_expiry(transact, factory):
         return names
 
     names = await transact(keep)
-    assert await transact(lambda uow: uow.purge.documents(before=factory.now - 30 * DAY)) == 2
+    assert await transact.purge.documents(before=factory.now - 30 * DAY) == 2
     assert await transact(lambda uow: [uow.vault.document(name) is not None for name in names]) == [True, False, False]
 
 
 async def test_hosted_document_ends_with_its_order(transact, factory):
-    await transact(lambda uow: uow.orders.add(factory.order("R1", state=OrderState.CLOSED, changed_at=factory.now - 100 * DAY)))
-    await transact(lambda uow: uow.hosted_documents.save(hosted(factory, "0" * 64)))
-    assert await transact(lambda uow: uow.purge.closed_orders(before=factory.now - 90 * DAY)) == 1
-    assert await transact(lambda uow: uow.hosted_documents.get("a")) is None
+    await transact.orders.add(factory.order("R1", state=OrderState.CLOSED, changed_at=factory.now - 100 * DAY))
+    await transact.hosted_documents.save(hosted(factory, "0" * 64))
+    assert await transact.purge.closed_orders(before=factory.now - 90 * DAY) == 1
+    assert await transact.hosted_documents.get("a") is None

@@ -25,30 +25,30 @@ TOLD = Notification(
 
 async def test_notifications_are_kept_by_channel_and_alert(transact: UnitOfWorkRunner) -> None:
     other = replace(TOLD, channel="command.sms", told_at=None, noticed_at=NOW + LEASE)
-    await transact(lambda uow: uow.notifications.save([TOLD, other]))
-    await transact(lambda uow: uow.notifications.save([replace(TOLD, ended_at=NOW)]))
-    assert await transact(lambda uow: uow.notifications.all()) == (replace(TOLD, ended_at=NOW), other)
-    await transact(lambda uow: uow.notifications.delete([TOLD]))
-    assert await transact(lambda uow: uow.notifications.all()) == (other,)
+    await transact.notifications.save([TOLD, other])
+    await transact.notifications.save([replace(TOLD, ended_at=NOW)])
+    assert await transact.notifications.all() == (replace(TOLD, ended_at=NOW), other)
+    await transact.notifications.delete([TOLD])
+    assert await transact.notifications.all() == (other,)
 
 
 async def test_channels_are_kept_by_name(transact: UnitOfWorkRunner) -> None:
     channel = ChannelRecord(name="email.it", failures=2, reason="it refuses", retry_at=NOW, sent_at=(NOW.isoformat(),))
-    await transact(lambda uow: uow.notifications.save_channel(replace(channel, failures=1)))
-    await transact(lambda uow: uow.notifications.save_channel(channel))
-    assert await transact(lambda uow: uow.notifications.channels()) == (channel,)
+    await transact.notifications.save_channel(replace(channel, failures=1))
+    await transact.notifications.save_channel(channel)
+    assert await transact.notifications.channels() == (channel,)
 
 
 async def test_one_worker_may_send_until_its_lease_ends(transact: UnitOfWorkRunner) -> None:
     async def takes(owner: str, seconds: float = 0) -> bool:
         now = NOW + timedelta(seconds=seconds)
-        return bool(await transact(lambda uow: uow.leases.acquire("x", owner, now=now, lease=LEASE)))
+        return bool(await transact.leases.acquire("x", owner, now=now, lease=LEASE))
 
     assert [await takes("one"), await takes("two"), await takes("one", 30)] == [True, False, True]
     assert [await takes("two", 61), await takes("two", 91)] == [False, True]
-    await transact(lambda uow: uow.leases.release("x", "one"))
+    await transact.leases.release("x", "one")
     assert not await takes("one", 92)
-    await transact(lambda uow: uow.leases.release("x", "two"))
+    await transact.leases.release("x", "two")
     assert await takes("one", 92)
 
 
@@ -58,6 +58,6 @@ async def test_all_open_alerts_in_the_order_of_their_opening(transact: UnitOfWor
         return Alert(condition=ConditionId.LIS_UNAVAILABLE, subject=subject, since=at, opened_at=at)
 
     for each in (alert("b", 2), alert("a", 1), alert("c", 3)):
-        await transact(lambda uow, each=each: uow.alerts.open(each))
-    await transact(lambda uow: uow.alerts.close(alert("c", 3).key, now=NOW))
-    assert await transact(lambda uow: uow.alerts.all_open()) == (alert("a", 1), alert("b", 2))
+        await transact.alerts.open(each)
+    await transact.alerts.close(alert("c", 3).key, now=NOW)
+    assert await transact.alerts.all_open() == (alert("a", 1), alert("b", 2))

@@ -40,7 +40,7 @@ def receive(transact, factory):
 
     async def receive_report(adapter, hours):
         at = factory.now - hours * HOUR
-        await transact(lambda uow: uow.reports.add(factory.report(source=adapter, received_at=at)))
+        await transact.reports.add(factory.report(source=adapter, received_at=at))
 
     return receive_report
 

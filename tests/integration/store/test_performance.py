@@ -53,7 +53,7 @@ async def test_claims_and_pages_stay_fast_beside_finished_jobs(bulk, transact, s
     done = 0
     while found := await transact.claim(limit=10):
         for job in found:
-            await transact(lambda uow, job=job: uow.jobs.save(job.complete(factory.now)))
+            await transact.jobs.save(job.complete(factory.now))
             done += 1
     assert done == 100
     assert time.perf_counter() - start < DEADLINE  # a scan of the table for each claim and save would take minutes

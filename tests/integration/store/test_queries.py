@@ -72,7 +72,7 @@ async def day(transact, factory):
 
     await transact(work)
     (dead_letter,) = await transact.claim(limit=1)
-    await transact(lambda uow: uow.jobs.save(dead_letter.dead_letter(now - 2 * HOUR, "no right")))
+    await transact.jobs.save(dead_letter.dead_letter(now - 2 * HOUR, "no right"))
     return now
 
 
@@ -80,10 +80,10 @@ async def test_open_alert_shows_latest_text_and_start(queries, transact, factory
     first = Alert(condition=ConditionId.RESULTS_HELD, detail="one", since=factory.now, opened_at=factory.now - HOUR, count=1)
     other = replace(first, condition=ConditionId.DISK_LOW)
     await transact(lambda uow: uow.alerts.open(other) and uow.alerts.close(other.key, now=factory.now))
-    assert await transact(lambda uow: uow.alerts.open(first)) is True
+    assert await transact.alerts.open(first) is True
     later = replace(first, detail="three", count=3, since=factory.now - HOUR, opened_at=factory.now)
-    assert await transact(lambda uow: uow.alerts.open(later)) is False
-    assert await transact(lambda uow: uow.alerts.open(replace(later, since=factory.now))) is False, "it began earlier"
+    assert await transact.alerts.open(later) is False
+    assert await transact.alerts.open(replace(later, since=factory.now)) is False, "it began earlier"
     assert (await queries.overview(now=factory.now)).alerts == (replace(later, opened_at=first.opened_at),)
 
 
@@ -260,7 +260,7 @@ async def test_report_versions_are_listed(queries, transact, factory):
 
 @pytest.mark.parametrize("size", [0, 1, 15, 16, 17, 4_000, 1_000_001])
 async def test_document_size_is_known_without_decryption(queries, transact, factory, size):
-    name = await transact(lambda uow: uow.vault.save_document(b"x" * size, "application/pdf", at=factory.now))
+    name = await transact.vault.save_document(b"x" * size, "application/pdf", at=factory.now)
     sizes = await queries.document_sizes([name, "0" * 64])
     assert list(sizes) == [name]
     assert abs(sizes[name] - size) <= 16
@@ -280,9 +280,9 @@ async def test_counts_by_kind_and_state(queries, day):
 
 
 async def test_queries_cannot_write(store, transact, factory):
-    await transact(lambda uow: uow.orders.add(factory.order("R1")))
+    await transact.orders.add(factory.order("R1"))
     with pytest.raises(StoreError):
         await store.read(lambda connection: connection.execute(orders.delete()))
     for number in range(8):
-        await transact(lambda uow, number=number: uow.key_values.set("k", f"{number}"))
+        await transact.key_values.set("k", f"{number}")
         assert await store.read(lambda connection: connection.scalar(select(orders.c.key))) == "R1"

@@ -24,34 +24,34 @@ def message(number: int, *, source: str = "hl7", **fields: Any) -> RefusedMessag
 async def test_messages_are_listed_newest_first_by_source_and_state(transact: Any) -> None:
     others = [message(8, source="other"), message(9, state=RefusedState.DISMISSED)]
     await transact(lambda uow: [uow.refused_messages.save(each) for each in (message(1), message(2), message(3), *others)])
-    found, total = await transact(lambda uow: uow.refused_messages.list(source="hl7", states=WAITING, offset=1, limit=1))
+    found, total = await transact.refused_messages.list(source="hl7", states=WAITING, offset=1, limit=1)
     assert ([each.key for each in found], total) == (["M2"], 3)
-    found, total = await transact(lambda uow: uow.refused_messages.list(limit=9))
+    found, total = await transact.refused_messages.list(limit=9)
     assert ([each.key for each in found], total) == (["M9", "M8", "M3", "M2", "M1"], 5)
-    assert await transact(lambda uow: uow.refused_messages.waiting_counts()) == {"hl7": 3, "other": 1}
+    assert await transact.refused_messages.waiting_counts() == {"hl7": 3, "other": 1}
 
 
 async def test_saved_message_and_content_come_back(transact: Any) -> None:
     given = message(1, reason="Ünreadable\x00", count=3, size=None, is_kept=False)
     for content in (RefusedContent(message_id="a\0b", raw=b"\0\xff"), RefusedContent(message_id="x", raw=b"")):
-        await transact(lambda uow, content=content: uow.refused_messages.save_content(given.key, content, at=NOW))
-        found = await transact(lambda uow: uow.refused_messages.content(given.key))
+        await transact.refused_messages.save_content(given.key, content, at=NOW)
+        found = await transact.refused_messages.content(given.key)
         assert found.raw == content.raw
         assert found.message_id.startswith(content.message_id[0])
-    await transact(lambda uow: uow.refused_messages.save_content(given.key, RefusedContent(message_id="only"), at=NOW))
-    assert await transact(lambda uow: uow.refused_messages.content(given.key)) == RefusedContent(message_id="only")
-    await transact(lambda uow: uow.refused_messages.save(given))
-    found = await transact(lambda uow: uow.refused_messages.get(given.key))
+    await transact.refused_messages.save_content(given.key, RefusedContent(message_id="only"), at=NOW)
+    assert await transact.refused_messages.content(given.key) == RefusedContent(message_id="only")
+    await transact.refused_messages.save(given)
+    found = await transact.refused_messages.get(given.key)
     assert replace(found, reason="") == replace(given, reason="")
-    await transact(lambda uow: uow.refused_messages.purge_content(given.key))
-    assert await transact(lambda uow: uow.refused_messages.content(given.key)) is None
+    await transact.refused_messages.purge_content(given.key)
+    assert await transact.refused_messages.content(given.key) is None
 
 
 async def test_limits_count_what_is_new_and_kept(transact: Any) -> None:
     old = message(1, first_seen_at=NOW - 2 * DAY)
     await transact(lambda uow: [uow.refused_messages.save(each) for each in (old, message(2), message(3, is_kept=False))])
-    assert await transact(lambda uow: uow.refused_messages.added_since("hl7", NOW - DAY)) == (2, 10)
-    assert await transact(lambda uow: uow.refused_messages.added_since("other", NOW - DAY)) == (0, 0)
+    assert await transact.refused_messages.added_since("hl7", NOW - DAY) == (2, 10)
+    assert await transact.refused_messages.added_since("other", NOW - DAY) == (0, 0)
 
 
 async def test_finished_messages_are_purged_with_their_events(transact: Any) -> None:
@@ -65,15 +65,15 @@ async def test_finished_messages_are_purged_with_their_events(transact: Any) -> 
             uow.events.add(Event(order=None, refused_message=each.key, at=NOW, action="a", text="t", by="ann"))
 
     await transact(write)
-    assert await transact(lambda uow: uow.refused_messages.purge_finished(before=NOW + DAY)) == 1
+    assert await transact.refused_messages.purge_finished(before=NOW + DAY) == 1
     left = [await transact(lambda uow, key=each.key: uow.refused_messages.events(key)) for each in (gone, *kept)]
     assert [len(each) for each in left] == [0, 1, 1]
     assert left[1][0].by == "ann"
-    assert await transact(lambda uow: uow.refused_messages.content(gone.key)) is None
-    old = await transact(lambda uow: uow.refused_messages.kept_before(NOW + DAY, limit=9))
+    assert await transact.refused_messages.content(gone.key) is None
+    old = await transact.refused_messages.kept_before(NOW + DAY, limit=9)
     assert [each.key for each in old] == ["M2", "M3"]
-    await transact(lambda uow: uow.purge.closed_orders(before=NOW + 99 * DAY))
-    assert len(await transact(lambda uow: uow.refused_messages.events(kept[0].key))) == 1
+    await transact.purge.closed_orders(before=NOW + 99 * DAY)
+    assert len(await transact.refused_messages.events(kept[0].key)) == 1
 
 
 async def test_later_report_is_found_by_its_id(transact: Any, factory: Any) -> None:

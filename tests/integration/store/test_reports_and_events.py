@@ -21,32 +21,32 @@ LEASE = timedelta(seconds=30)
 async def test_report_round_trips(transact, factory):
     bodies = {"body": b'{"v":1.20}', "outgoing_body": b'{"v":1.20,"w":3.0}'}
     report = factory.report(report_id="7", version=2, issued=factory.now, order="R1", lines=("L1", "L2"), **bodies)
-    assert await transact(lambda uow: uow.reports.add(report)) is True
-    kept = await transact(lambda uow: uow.reports.get_for_update(report.key))
+    assert await transact.reports.add(report) is True
+    kept = await transact.reports.get_for_update(report.key)
     assert kept == replace(report, sequence=kept.sequence)
     assert kept.sequence > 0
 
 
 async def test_message_is_stored_once(transact, factory):
     report = factory.report(message="file-1")
-    await transact(lambda uow: uow.reports.add(report))
-    assert await transact(lambda uow: uow.reports.add(replace(report, body=b"other"))) is False
-    assert (await transact(lambda uow: uow.reports.get_for_update(report.key))).body == b"{}"
-    assert await transact(lambda uow: uow.reports.find("folder", "file-1")) is not None
-    assert await transact(lambda uow: uow.reports.find("other", "file-1")) is None
+    await transact.reports.add(report)
+    assert await transact.reports.add(replace(report, body=b"other")) is False
+    assert (await transact.reports.get_for_update(report.key)).body == b"{}"
+    assert await transact.reports.find("folder", "file-1") is not None
+    assert await transact.reports.find("other", "file-1") is None
 
 
 async def test_versions_are_ordered_by_arrival(transact, factory):
     bodies = [b"A", b"B", b"A"]
     for body in bodies:
         report = factory.report(order="R1", report_id="7", body=body)
-        await transact(lambda uow, report=report: uow.reports.add(report))
-    await transact(lambda uow: uow.reports.add(factory.report(order="R2", report_id="7")))
+        await transact.reports.add(report)
+    await transact.reports.add(factory.report(order="R2", report_id="7"))
     moved = factory.report(order="R1", report_id="7", source="micro", matched_adapter="folder", body=b"by hand")
-    await transact(lambda uow: uow.reports.add(moved))
-    versions = await transact(lambda uow: uow.reports.versions("R1", "folder", "7"))
+    await transact.reports.add(moved)
+    versions = await transact.reports.versions("R1", "folder", "7")
     assert [version.body for version in versions] == bodies
-    assert [each.key for each in await transact(lambda uow: uow.reports.versions("R1", "micro", "7"))] == [moved.key]
+    assert [each.key for each in await transact.reports.versions("R1", "micro", "7")] == [moved.key]
     assert [version.sequence for version in versions] == sorted({version.sequence for version in versions})
 
 
@@ -54,8 +54,8 @@ async def test_waiting_lists_reports_needing_operator(transact, factory):
     states = (ReportState.HELD, ReportState.MATCHED, ReportState.UNMATCHED, ReportState.UNMAPPED, ReportState.DISMISSED)
     reports = [factory.report(state=state) for state in states]
     for report in reports:
-        await transact(lambda uow, report=report: uow.reports.add(report))
-    waiting = await transact(lambda uow: uow.reports.needing_operator())
+        await transact.reports.add(report)
+    waiting = await transact.reports.needing_operator()
     assert [report.state for report in waiting] == [ReportState.HELD, ReportState.UNMATCHED, ReportState.UNMAPPED]
 
 
@@ -67,12 +67,12 @@ async def test_delivered_are_listed_by_order_and_time(transact, factory):
     for order, state, at in listed:
         report = replace(factory.report(order=order, state=state), changed_at=at)
         keys.append(report.key)
-        await transact(lambda uow, report=report: uow.reports.add(report))
-    (first,) = await transact(lambda uow: uow.reports.delivered_of("R1"))
+        await transact.reports.add(report)
+    (first,) = await transact.reports.delivered_of("R1")
     assert first.key == keys[0]
 
     async def between(since, until, after=0, limit=9):
-        found = await transact(lambda uow: uow.reports.delivered_between(since, until, after=after, limit=limit))
+        found = await transact.reports.delivered_between(since, until, after=after, limit=limit)
         return [each.key for each in found]
 
     assert await between(factory.now, later) == [keys[0], keys[2]]
@@ -83,53 +83,53 @@ async def test_delivered_are_listed_by_order_and_time(transact, factory):
 
 async def test_saved_report_keeps_its_sequence(transact, factory):
     report = factory.report()
-    await transact(lambda uow: uow.reports.add(report))
-    kept = await transact(lambda uow: uow.reports.get_for_update(report.key))
+    await transact.reports.add(report)
+    kept = await transact.reports.get_for_update(report.key)
     matched = replace(report.transition_to(ReportState.MATCHED, factory.now), order="R1", lines=("L1",))
-    await transact(lambda uow: uow.reports.save(matched))
-    assert await transact(lambda uow: uow.reports.get_for_update(report.key)) == replace(matched, sequence=kept.sequence)
+    await transact.reports.save(matched)
+    assert await transact.reports.get_for_update(report.key) == replace(matched, sequence=kept.sequence)
     with pytest.raises(StoreError):
-        await transact(lambda uow: uow.reports.get_for_update("P-none"))
+        await transact.reports.get_for_update("P-none")
     with pytest.raises(StoreError):
-        await transact(lambda uow: uow.reports.save(factory.report()))
+        await transact.reports.save(factory.report())
 
 
 async def test_uploads_are_replaced(transact):
     first = UploadRecord(
         identifier="i", resource_type="Observation", resource_id="1", version="1", digest="d", order="R1", report="P1"
     )
-    await transact(lambda uow: uow.uploads.save(first))
+    await transact.uploads.save(first)
     second = replace(first, version="2", digest="e")
-    await transact(lambda uow: uow.uploads.save(second))
+    await transact.uploads.save(second)
     assert await transact(lambda uow: (uow.uploads.get("i"), uow.uploads.get("j"))) == (second, None)
 
 
 async def test_vault_round_trips(transact, factory):
-    await transact(lambda uow: uow.vault.save_identity("R1", "Иванова".encode(), at=factory.now))
-    await transact(lambda uow: uow.vault.save_identity("R1", b"second", at=factory.now))
+    await transact.vault.save_identity("R1", "Иванова".encode(), at=factory.now)
+    await transact.vault.save_identity("R1", b"second", at=factory.now)
     assert await transact(lambda uow: (uow.vault.identity("R1"), uow.vault.identity("R2"))) == (b"second", None)
     content = bytes(range(256)) * 50
-    first = await transact(lambda uow: uow.vault.save_document(content, "application/pdf", at=factory.now))
-    assert await transact(lambda uow: uow.vault.save_document(content, "application/pdf", at=factory.now)) == first
-    assert await transact(lambda uow: uow.vault.document(first)) == (content, "application/pdf")
-    assert await transact(lambda uow: uow.vault.document("none")) is None
-    sealed = await transact(lambda uow: uow.vault.seal(b"PID|1||X"))
+    first = await transact.vault.save_document(content, "application/pdf", at=factory.now)
+    assert await transact.vault.save_document(content, "application/pdf", at=factory.now) == first
+    assert await transact.vault.document(first) == (content, "application/pdf")
+    assert await transact.vault.document("none") is None
+    sealed = await transact.vault.seal(b"PID|1||X")
     assert b"PID" not in sealed
-    assert await transact(lambda uow: uow.vault.unseal(sealed)) == b"PID|1||X"
+    assert await transact.vault.unseal(sealed) == b"PID|1||X"
     with pytest.raises(CryptoError):
-        await transact(lambda uow: uow.vault.unseal(b"altered" + sealed))
+        await transact.vault.unseal(b"altered" + sealed)
 
 
 async def test_alert_is_opened_once(transact, factory):
     silent, low = AlertKey(ConditionId.AGENT_POLL_OVERDUE), AlertKey(ConditionId.DISK_LOW)
     alert = Alert(condition=ConditionId.AGENT_POLL_OVERDUE, since=factory.now, opened_at=factory.now)
-    opened = [await transact(lambda uow: uow.alerts.open(alert)) for _ in range(2)]
-    closed = [await transact(lambda uow: uow.alerts.close(silent, now=factory.now)) for _ in range(2)]
+    opened = [await transact.alerts.open(alert) for _ in range(2)]
+    closed = [await transact.alerts.close(silent, now=factory.now) for _ in range(2)]
     assert (opened, closed) == ([True, False], [True, False])
-    assert await transact(lambda uow: uow.alerts.open(alert)) is True
-    assert await transact(lambda uow: uow.alerts.open_among([silent, low])) == {silent}
-    await transact(lambda uow: uow.alerts.close(silent, now=factory.now))
-    assert await transact(lambda uow: uow.alerts.open_among([silent])) == frozenset()
+    assert await transact.alerts.open(alert) is True
+    assert await transact.alerts.open_among([silent, low]) == {silent}
+    await transact.alerts.close(silent, now=factory.now)
+    assert await transact.alerts.open_among([silent]) == frozenset()
 
 
 async def test_rejections_are_counted_once_per_order(transact, factory):
@@ -138,14 +138,14 @@ async def test_rejections_are_counted_once_per_order(transact, factory):
             uow.rejections.add(rule, order, at=factory.now - timedelta(minutes=minutes))
 
     await transact(work)
-    assert await transact(lambda uow: uow.rejections.count_since("r", factory.now - timedelta(minutes=5))) == 2
-    assert await transact(lambda uow: uow.rejections.count_since("none", factory.now - timedelta(minutes=5))) == 0
+    assert await transact.rejections.count_since("r", factory.now - timedelta(minutes=5)) == 2
+    assert await transact.rejections.count_since("none", factory.now - timedelta(minutes=5)) == 0
 
 
 async def test_state_values_and_events_are_stored(transact, factory):
-    await transact(lambda uow: uow.events.add(Event(order="R1", at=factory.now, action="seen", text="came", by="worker")))
-    await transact(lambda uow: uow.key_values.set("k", "1"))
-    await transact(lambda uow: uow.key_values.set("k", "2"))
+    await transact.events.add(Event(order="R1", at=factory.now, action="seen", text="came", by="worker"))
+    await transact.key_values.set("k", "1")
+    await transact.key_values.set("k", "2")
     assert await transact(lambda uow: (uow.key_values.get("k"), uow.key_values.get("none"))) == ("2", None)
 
 
@@ -155,53 +155,53 @@ def _token(generation, now):
 
 
 async def test_older_token_generation_is_not_stored(transact, factory):
-    assert await transact(lambda uow: uow.oauth_tokens.current()) is None
+    assert await transact.oauth_tokens.current() is None
     for generation in (1, 2, 3):
-        await transact(lambda uow, generation=generation: uow.oauth_tokens.add(_token(generation, factory.now)))
-    assert await transact(lambda uow: uow.oauth_tokens.current()) == _token(3, factory.now)
+        await transact.oauth_tokens.add(_token(generation, factory.now))
+    assert await transact.oauth_tokens.current() == _token(3, factory.now)
     for generation in (2, 3):
         with pytest.raises(LeaseLostError):
-            await transact(lambda uow, generation=generation: uow.oauth_tokens.add(_token(generation, factory.now)))
+            await transact.oauth_tokens.add(_token(generation, factory.now))
     bare = StoredToken(generation=9, access_token="a", refresh_token=None, expires_at=None)
-    await transact(lambda uow: uow.oauth_tokens.add(bare))
-    assert await transact(lambda uow: uow.oauth_tokens.current()) == bare
+    await transact.oauth_tokens.add(bare)
+    assert await transact.oauth_tokens.current() == bare
 
 
 async def test_refresh_lease_has_one_holder(transact, factory):
     async def take(owner, now):
-        return await transact(lambda uow: uow.oauth_tokens.acquire_refresh_lease(owner, now=now, lease=LEASE))
+        return await transact.oauth_tokens.acquire_refresh_lease(owner, now=now, lease=LEASE)
 
     assert await take("one", factory.now) is True
     assert await take("two", factory.now) is False
     assert await take("one", factory.now) is True
     assert await take("two", factory.now + LEASE) is True
-    await transact(lambda uow: uow.oauth_tokens.release_refresh_lease("one"))
+    await transact.oauth_tokens.release_refresh_lease("one")
     assert await take("one", factory.now + LEASE) is False
-    await transact(lambda uow: uow.oauth_tokens.release_refresh_lease("two"))
+    await transact.oauth_tokens.release_refresh_lease("two")
     assert await take("one", factory.now + LEASE) is True
 
 
 async def test_users_round_trip(transact, factory):
     user = UserRecord(name="b", role=Role.VIEWER, password_hash="h", created_at=factory.now, changed_at=factory.now)
-    await transact(lambda uow: uow.users.add(user))
-    await transact(lambda uow: uow.users.add(replace(user, name="a")))
+    await transact.users.add(user)
+    await transact.users.add(replace(user, name="a"))
     with pytest.raises(AlreadyExistsError):
-        await transact(lambda uow: uow.users.add(user))
-    await transact(lambda uow: uow.users.save(replace(user, role=Role.ADMIN)))
-    assert [(each.name, each.role) for each in await transact(lambda uow: uow.users.all())] == [
+        await transact.users.add(user)
+    await transact.users.save(replace(user, role=Role.ADMIN))
+    assert [(each.name, each.role) for each in await transact.users.all()] == [
         ("a", Role.VIEWER),
         ("b", Role.ADMIN),
     ]
     assert await transact(lambda uow: (uow.users.remove("b"), uow.users.remove("b"), uow.users.get("b"))) == (True, False, None)
     with pytest.raises(StoreError):
-        await transact(lambda uow: uow.users.save(user))
+        await transact.users.save(user)
 
 
 async def test_many_uploads_are_found_in_parts(transact, factory):
     """No statement has more parameters than PostgreSQL takes, 65,535."""
     for identifier in ("1", "69999"):
-        await transact(lambda uow, identifier=identifier: uow.uploads.save(factory.upload(identifier)))
-    found = await transact(lambda uow: uow.uploads.find([str(number) for number in range(70_000)]))
+        await transact.uploads.save(factory.upload(identifier))
+    found = await transact.uploads.find([str(number) for number in range(70_000)])
     assert sorted(found) == ["1", "69999"]
 
 

@@ -40,8 +40,8 @@ async def _closed(do, make, key, *, days=100, state=OrderState.CLOSED):
 
     await do(work)
     (mine,) = [each for each in await do.claim() if each.order == key]
-    await do(lambda uow: uow.vault.save_service_message(mine.id, key, ServiceMessage(at=make.now, text="he is unknown")))
-    await do(lambda uow: uow.jobs.save(mine.complete(order.changed_at)))
+    await do.vault.save_service_message(mine.id, key, ServiceMessage(at=make.now, text="he is unknown"))
+    await do.jobs.save(mine.complete(order.changed_at))
     return order, line
 
 
@@ -50,9 +50,9 @@ async def test_only_identities_of_finished_orders_are_purged(transact, factory):
     await _closed(transact, factory, "R-new", days=1)
     await _closed(transact, factory, "R-open", state=OrderState.REPORTED)
     await _closed(transact, factory, "R-busy")
-    await transact(lambda uow: uow.jobs.add(factory.job("more", order="R-busy")))
-    assert await transact(lambda uow: uow.purge.identities(before=factory.now - 90 * DAY)) >= 1
-    assert await transact(lambda uow: uow.purge.identities(before=factory.now - 90 * DAY)) == 0
+    await transact.jobs.add(factory.job("more", order="R-busy"))
+    assert await transact.purge.identities(before=factory.now - 90 * DAY) >= 1
+    assert await transact.purge.identities(before=factory.now - 90 * DAY) == 0
     keys = ("R-old", "R-new", "R-open", "R-busy")
     kept = await transact(lambda uow: [uow.vault.identity(key) for key in keys])
     assert kept == [None, b"name", b"name", b"name"]
@@ -63,7 +63,7 @@ async def test_only_identities_of_finished_orders_are_purged(transact, factory):
 async def test_order_is_purged_with_all_its_records(transact, factory):
     order, line = await _closed(transact, factory, "R-old")
     await _closed(transact, factory, "R-new", days=1)
-    assert await transact(lambda uow: uow.purge.closed_orders(before=factory.now - 90 * DAY)) == 1
+    assert await transact.purge.closed_orders(before=factory.now - 90 * DAY) == 1
 
     def left(uow):
         known = uow.orders.existing([order.task_id])
@@ -73,10 +73,10 @@ async def test_order_is_purged_with_all_its_records(transact, factory):
         return known, what, uow.orders.by_barcode("b-R-old", "folder"), uow.jobs.list_for_order("R-old", open_only=False)
 
     assert await transact(left) == (frozenset(), (None, None, None), (), ())
-    assert await transact(lambda uow: uow.reports.versions("R-old", "folder", None)) == ()
-    assert await transact(lambda uow: uow.rejections.count_since("rule", factory.now - DAY)) == 1
+    assert await transact.reports.versions("R-old", "folder", None) == ()
+    assert await transact.rejections.count_since("rule", factory.now - DAY) == 1
     assert await transact(lambda uow: uow.orders.get_for_update("R-new").key) == "R-new"
-    assert await transact(lambda uow: uow.jobs.add(factory.job("e-R-old"))) is True
+    assert await transact.jobs.add(factory.job("e-R-old")) is True
 
 
 async def test_reported_patient_goes_on_time_and_with_its_report(transact, factory):
@@ -93,23 +93,23 @@ async def test_reported_patient_goes_on_time_and_with_its_report(transact, facto
             uow.vault.save_reported_patient(key, b"whose", at=old)
 
     await transact(add)
-    assert await transact(lambda uow: uow.purge.identities(before=factory.now - 30 * DAY)) == 1
+    assert await transact.purge.identities(before=factory.now - 30 * DAY) == 1
     assert await transact(lambda uow: [uow.vault.reported_patient(key) for key in states]) == [None, b"whose", b"whose"]
-    await transact(lambda uow: uow.purge.closed_orders(before=factory.now + DAY))
+    await transact.purge.closed_orders(before=factory.now + DAY)
     assert await transact(lambda uow: [uow.vault.reported_patient(key) for key in states]) == [None, None, b"whose"]
 
 
 @pytest.mark.parametrize("waiting", [ReportState.HELD, ReportState.MATCHED, ReportState.RECEIVED])
 async def test_order_with_unfinished_report_is_kept(transact, factory, waiting):
     await _closed(transact, factory, "R-old")
-    await transact(lambda uow: uow.reports.add(factory.report(order="R-old", state=waiting)))
-    assert await transact(lambda uow: uow.purge.closed_orders(before=factory.now)) == 0
+    await transact.reports.add(factory.report(order="R-old", state=waiting))
+    assert await transact.purge.closed_orders(before=factory.now) == 0
 
 
 async def test_purge_respects_its_limit(transact, factory):
     for number in range(5):
         await _closed(transact, factory, f"R{number}", days=100 + number)
-    took = [await transact(lambda uow: uow.purge.closed_orders(before=factory.now, limit=2)) for _ in range(4)]
+    took = [await transact.purge.closed_orders(before=factory.now, limit=2) for _ in range(4)]
     assert took == [2, 2, 1, 0]
 
 
@@ -123,8 +123,8 @@ async def test_documents_of_unfinished_reports_are_kept(transact, factory):
     waiting = factory.report(state=ReportState.MATCHED, body=bodies[0], outgoing_body=bodies[1])
     delivered = factory.report(state=ReportState.DELIVERED, body=f'{{"documents":[{{"file":"{done}"}}]}}'.encode())
     await transact(lambda uow: (uow.reports.add(waiting), uow.reports.add(delivered)))
-    assert await transact(lambda uow: uow.purge.documents(before=factory.now - 90 * DAY, limit=1)) == 1
-    assert await transact(lambda uow: uow.purge.documents(before=factory.now - 90 * DAY)) == 1
+    assert await transact.purge.documents(before=factory.now - 90 * DAY, limit=1) == 1
+    assert await transact.purge.documents(before=factory.now - 90 * DAY) == 1
     kept = await transact(lambda uow: [uow.vault.document(name) is not None for name in (old, named, done, new, goes_out)])
     assert kept == [False, True, False, True, True]
 
@@ -142,13 +142,13 @@ async def test_finished_records_without_order_are_purged(transact, factory):
 
     await transact(work)
     (mine,) = await transact.claim(kinds=[JobKind.MATCH_REPORT], now=long_ago)
-    await transact(lambda uow: uow.jobs.save(mine.complete(long_ago)))
-    assert await transact(lambda uow: uow.purge.closed_orders(before=factory.now - 90 * DAY)) == 0
-    assert await transact(lambda uow: uow.jobs.get(mine.id)) is None
+    await transact.jobs.save(mine.complete(long_ago))
+    assert await transact.purge.closed_orders(before=factory.now - 90 * DAY) == 0
+    assert await transact.jobs.get(mine.id) is None
     assert [each.dedup_key for each in await transact.claim()] == ["waits"]
-    assert [each.key for each in await transact(lambda uow: uow.reports.needing_operator())] == ["P-held"]
-    assert await transact(lambda uow: uow.rejections.count_since("rule", long_ago)) == 0
-    assert await transact(lambda uow: uow.alerts.close(AlertKey(ConditionId.DISK_LOW), now=factory.now)) is True
+    assert [each.key for each in await transact.reports.needing_operator()] == ["P-held"]
+    assert await transact.rejections.count_since("rule", long_ago) == 0
+    assert await transact.alerts.close(AlertKey(ConditionId.DISK_LOW), now=factory.now) is True
 
 
 async def test_report_history_is_purged_with_report(store, transact, factory):
@@ -166,7 +166,7 @@ async def _history_goes_with_its_result(do, make):
             uow.events.add(Event(order=None, report=key, at=long_ago, action="operator", text="t", by="ann"))
 
     await do(work)
-    await do(lambda uow: uow.purge.closed_orders(before=make.now - 90 * DAY))
+    await do.purge.closed_orders(before=make.now - 90 * DAY)
 
 
 async def test_baskets_are_purged_but_barcodes_kept(transact, factory):
@@ -175,27 +175,25 @@ async def test_baskets_are_purged_but_barcodes_kept(transact, factory):
         IssuedLabel(label=f"77-{number}", pool="main", serial=number, basket=basket, tube_slot="0", issued_at=at)
         for number, (basket, at) in enumerate((("b1", old), ("b2", old), (None, old), ("b3", factory.now - DAY)))
     ]
-    await transact(lambda uow: uow.issued_labels.add_all(given))
-    await transact(lambda uow: uow.issued_labels.mark_used(["77-1"], "R1", at=old))
+    await transact.issued_labels.add_all(given)
+    await transact.issued_labels.mark_used(["77-1"], "R1", at=old)
     before = factory.now - 90 * DAY
-    assert [await transact(lambda uow: uow.purge.baskets(before=before, limit=1)) for _ in range(3)] == [1, 1, 0]
+    assert [await transact.purge.baskets(before=before, limit=1) for _ in range(3)] == [1, 1, 0]
     found = await transact(lambda uow: [uow.issued_labels.list_for_basket(name) for name in ("b1", "b2", "b3")])
     assert found == [(), (), (given[3],)]
     again = [replace(each, pool="other", basket="new", issued_at=factory.now) for each in given]
-    assert await transact(lambda uow: uow.issued_labels.add_all(again)) == set()
-    assert (
-        await transact(lambda uow: uow.issued_labels.mark_used(["77-0", "77-1"], "R2", at=factory.now)) == 1
-    )  # an order that came late
+    assert await transact.issued_labels.add_all(again) == set()
+    assert await transact.issued_labels.mark_used(["77-0", "77-1"], "R2", at=factory.now) == 1  # an order that came late
 
 
 async def test_long_replaced_catalogues_are_purged(transact, factory):
     for number in range(6):
         kept = CatalogueVersion(version=f"v{number}", since=factory.now + number * DAY, content=b"", origin="x")
-        await transact(lambda uow, kept=kept: uow.catalogues.add(kept))
+        await transact.catalogues.add(kept)
 
     async def purge(days, keep, limit=50):
-        took = await transact(lambda uow: uow.purge.catalogues(before=factory.now + days * DAY, keep=keep, limit=limit))
-        left = await transact(lambda uow: uow.catalogues.active_since(factory.now - DAY))
+        took = await transact.purge.catalogues(before=factory.now + days * DAY, keep=keep, limit=limit)
+        left = await transact.catalogues.active_since(factory.now - DAY)
         return took, [each.version for each in reversed(left)]
 
     assert await purge(-1, 1) == (0, ["v0", "v1", "v2", "v3", "v4", "v5"])  # nothing was in force
@@ -209,9 +207,9 @@ async def test_long_replaced_catalogues_are_purged(transact, factory):
 
 
 async def test_unassessed_since_returns_oldest_pending_order(transact, factory):
-    assert await transact(lambda uow: uow.orders.unassessed_since()) is None
+    assert await transact.orders.unassessed_since() is None
     states = (OrderState.CLOSED, OrderState.REJECTED, OrderState.HELD, OrderState.SEEN, OrderState.HANDED_OVER)
     for days, state in enumerate(states):
         order = factory.order(state=state, seen_at=factory.now + days * DAY)
-        await transact(lambda uow, order=order: uow.orders.add(order))
-    assert await transact(lambda uow: uow.orders.unassessed_since()) == factory.now + 2 * DAY
+        await transact.orders.add(order)
+    assert await transact.orders.unassessed_since() == factory.now + 2 * DAY

@@ -18,7 +18,7 @@ from tests.harness.store_counts import count_store
 async def test_counts_statements_and_how_transactions_end(store, transact, sql_url):
     await store.run(lambda uow: uow.key_values.get("a"))
     with count_store(store) as counts:
-        await transact(lambda uow: uow.key_values.set("a", "b"))
+        await transact.key_values.set("a", "b")
         await store.run(lambda uow: uow.key_values.get("a"))
         await store.run_read_only(lambda uow: uow.key_values.get("a"))
     ends = (counts.commits, counts.empty_commits, counts.rollbacks, counts.empty_rollbacks)
@@ -52,7 +52,7 @@ async def test_rows_of_a_kind_are_written_in_one_statement(store, transact, fact
 
 async def test_order_is_read_and_written_once_in_a_unit_of_work(store, transact, factory):
     order = factory.order("R1")
-    await transact(lambda uow: uow.orders.add(order))
+    await transact.orders.add(order)
 
     def work(uow):
         for number in range(1, 5):
@@ -62,7 +62,7 @@ async def test_order_is_read_and_written_once_in_a_unit_of_work(store, transact,
     with count_store(store) as counts:
         await transact(work)
     assert counts.by_table == {"SELECT orders": 1, "SELECT lines": 1, "UPDATE orders": 1}
-    assert (await transact(lambda uow: uow.orders.get_for_update("R1"))).reopened == 4
+    assert (await transact.orders.get_for_update("R1")).reopened == 4
 
 
 async def test_what_did_not_change_is_not_written(store, transact, factory):
@@ -79,7 +79,7 @@ async def test_what_did_not_change_is_not_written(store, transact, factory):
 
 
 async def test_page_of_orders_is_one_statement_without_transaction(store, transact, factory):
-    await transact(lambda uow: uow.orders.add(factory.order("R1")))
+    await transact.orders.add(factory.order("R1"))
     queries = SqlQueries(store)
     for criteria in (OrderCriteria(), OrderCriteria(search="R1"), OrderCriteria(search="nothing")):
         await queries.order_list(criteria)

@@ -8,13 +8,13 @@ import pytest
 async def test_uncommitted_work_is_discarded(store, transact, factory):
     order = factory.order()
     await store.run(lambda uow: uow.orders.add(order))
-    assert await transact(lambda uow: uow.orders.existing([order.task_id])) == frozenset()
+    assert await transact.orders.existing([order.task_id]) == frozenset()
 
 
 async def test_committed_work_is_kept(transact, factory):
     order = factory.order()
-    await transact(lambda uow: uow.orders.add(order))
-    assert await transact(lambda uow: uow.orders.get_for_update(order.key)) == order
+    await transact.orders.add(order)
+    assert await transact.orders.get_for_update(order.key) == order
 
 
 async def test_error_rolls_back_and_propagates_unchanged(store, transact, factory):
@@ -51,4 +51,4 @@ async def test_both_commits_of_one_unit_of_work_kept(store, transact):
 
 
 async def test_database_has_a_unique_instance_id(transact):
-    assert len(await transact(lambda uow: uow.key_values.get("instance"))) == 32
+    assert len(await transact.key_values.get("instance")) == 32
