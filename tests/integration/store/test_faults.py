@@ -15,7 +15,6 @@ import psycopg
 import pytest
 
 from lab_agent.crypto import Cipher, new_key
-from lab_agent.domain.work_orders import WorkOrder
 from lab_agent.errors import CryptoError, StoreConflictError, StoreError, StoreUnreachableError
 from lab_agent.ports.credential_repositories import StoredToken
 from lab_agent.store import engine, key_rotation, vault_tables
@@ -255,30 +254,6 @@ async def test_encrypted_content_is_not_readable_in_file(sqlite_url, cipher, fac
     assert b"Petrova" not in written
     assert b"secret-words" not in written
     await store.close()
-
-
-async def test_very_long_identifiers_are_stored(transact, factory):
-    """PostgreSQL takes no index entry over 2,700 bytes; a malformed order must be stored to be rejected."""
-    long = "".join(chr(0x4E00 + number * 7919 % 20000) for number in range(20_000))
-    order = factory.order(task_id=long)
-
-    def work(uow):
-        uow.orders.add(order)
-        line = factory.line(order.key, accession=long)
-        uow.orders.add_line(line)
-        uow.orders.save_work_order(WorkOrder(order=order.key, adapter="folder", changed_at=factory.now, accession=long))
-        uow.orders.set_labels(order.key, [factory.label(long, line)])
-        uow.jobs.add(factory.job(long, ordering_key=long, target=long))
-        uow.reports.add(factory.report(message=long, report_id=long, order=order.key))
-
-    await transact(work)
-    assert await transact.orders.existing([long, long + "x"]) == {long}
-    assert await transact.orders.by_accession(long, "folder") == (order.key,)
-    assert await transact.orders.by_accession(long + "x", "folder") == ()
-    assert await transact(lambda uow: (uow.reports.find("folder", long) is not None, uow.jobs.add(factory.job(long)))) == (
-        True,
-        False,
-    )
 
 
 STANDING_STILL = """

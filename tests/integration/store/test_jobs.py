@@ -204,9 +204,7 @@ async def test_make_due_affects_one_kind(transact, add, claim):
     assert sorted(await claim()) == ["a", "now"]
     await add("waits", "first", kind=JobKind.FETCH_ORDER)
     for job in await transact.claim():
-        await transact.jobs.save(
-            job.wait(NOW, 86400, "held") if job.dedup_key == "waits" else job.reschedule(NOW, far, "again")
-        )
+        await transact.jobs.save(job.wait(NOW, 86400, "held") if job.dedup_key == "waits" else job.reschedule(NOW, far, "again"))
     assert await transact.jobs.make_due(JobKind.FETCH_ORDER, now=NOW) == 1
     assert await claim() == ["waits"]
 

@@ -96,7 +96,7 @@ async def test_ended_and_open_orders_and_those_to_recheck(transact, factory):
 
 
 async def test_other_lines_are_those_of_other_orders(transact, factory):
-    """Found by what they ordered, but for those that ended without a result: that may be ordered again. By their keys in any state."""
+    """By what they ordered, but for those that ended without a result: that may be ordered again. By their keys, in any state."""
     own, other = factory.order(), factory.order()
     mine = factory.line(own.key, key="L1", procedure_request_id="p1")
     theirs = [factory.line(other.key, key=f"L-{state}", procedure_request_id="p1", state=state) for state in LineState]

@@ -6,26 +6,31 @@ import hashlib
 from dataclasses import replace
 from datetime import timedelta
 
-import pytest
-
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey
+from lab_agent.domain.audit import AuditAction, AuditEntry
 from lab_agent.domain.catalogue_records import CatalogueVersion, IssuedLabel
+from lab_agent.domain.ids import OrderKey
 from lab_agent.domain.job_records import JobKind, ServiceMessage
 from lab_agent.domain.records import Alert, Event
-from lab_agent.domain.report_records import UploadRecord
+from lab_agent.domain.refused_messages import RefusedContent, RefusedState
 from lab_agent.domain.state_machines import OrderState, ReportState
+from lab_agent.settings.groups import RetentionSettings
 from lab_agent.store.queries import SqlQueries
+from lab_agent.store.retention_preview import preview_purge
+from lab_agent.workflow.refused_messages import record_refusal
+from lab_agent.workflow.retention import MIN_KEPT_CATALOGUES, RetentionPurger, purge_times
+from tests.harness.clock import VirtualClock
+from tests.integration.store.conftest import NOW
 
 DAY = timedelta(days=1)
+OLD = NOW - 5000 * DAY
 
 
 async def _closed(do, make, key, *, days=100, state=OrderState.CLOSED):
     order = make.order(key=key, state=state, changed_at=make.now - days * DAY)
     line = make.line(key)
-    upload = UploadRecord(
-        identifier=f"i-{key}", resource_type="Observation", resource_id="1", version="1", digest="d", order=key, report="P"
-    )
+    upload = replace(make.upload(f"i-{key}"), order=key)
 
     def work(uow):
         uow.orders.add(order)
@@ -99,14 +104,12 @@ async def test_reported_patient_goes_on_time_and_with_its_report(transact, facto
     assert await transact(lambda uow: [uow.vault.reported_patient(key) for key in states]) == [None, None, b"whose"]
 
 
-@pytest.mark.parametrize("waiting", [ReportState.HELD, ReportState.MATCHED, ReportState.RECEIVED])
-async def test_order_with_unfinished_report_is_kept(transact, factory, waiting):
-    await _closed(transact, factory, "R-old")
-    await transact.reports.add(factory.report(order="R-old", state=waiting))
+async def test_order_with_unfinished_report_is_kept(transact, factory):
+    waiting = (ReportState.HELD, ReportState.MATCHED, ReportState.RECEIVED)
+    for state in waiting:
+        await _closed(transact, factory, f"R-{state}")
+        await transact.reports.add(factory.report(order=f"R-{state}", state=state))
     assert await transact.purge.closed_orders(before=factory.now) == 0
-
-
-async def test_purge_respects_its_limit(transact, factory):
     for number in range(5):
         await _closed(transact, factory, f"R{number}", days=100 + number)
     took = [await transact.purge.closed_orders(before=factory.now, limit=2) for _ in range(4)]
@@ -129,14 +132,15 @@ async def test_documents_of_unfinished_reports_are_kept(transact, factory):
     assert kept == [False, True, False, True, True]
 
 
-async def test_finished_records_without_order_are_purged(transact, factory):
+async def test_finished_records_without_order_are_purged(store, transact, factory):
     long_ago = factory.now - 100 * DAY
 
     def work(uow):
         uow.jobs.add(factory.job("done", due_at=long_ago, kind=JobKind.MATCH_REPORT))
         uow.jobs.add(factory.job("waits", due_at=long_ago, kind=JobKind.FETCH_ORDER))
-        uow.reports.add(factory.report("P-gone", state=ReportState.DISMISSED, changed_at=long_ago))
-        uow.reports.add(factory.report("P-held", state=ReportState.HELD, changed_at=long_ago))
+        for key, state in (("P-gone", ReportState.DISMISSED), ("P-held", ReportState.HELD)):
+            uow.reports.add(factory.report(key, state=state, changed_at=long_ago))
+            uow.events.add(Event(order=None, report=key, at=long_ago, action="operator", text="t", by="ann"))
         uow.rejections.add("rule", "R", at=long_ago)
         uow.alerts.open(Alert(condition=ConditionId.DISK_LOW, since=long_ago, opened_at=long_ago))
 
@@ -147,26 +151,9 @@ async def test_finished_records_without_order_are_purged(transact, factory):
     assert await transact.jobs.get(mine.id) is None
     assert [each.dedup_key for each in await transact.claim()] == ["waits"]
     assert [each.key for each in await transact.reports.needing_operator()] == ["P-held"]
+    assert [len(await SqlQueries(store).report_events(key)) for key in ("P-gone", "P-held")] == [0, 1]
     assert await transact.rejections.count_since("rule", long_ago) == 0
     assert await transact.alerts.close(AlertKey(ConditionId.DISK_LOW), now=factory.now) is True
-
-
-async def test_report_history_is_purged_with_report(store, transact, factory):
-    await _history_goes_with_its_result(transact, factory)
-    history = SqlQueries(store).report_events
-    assert [len(await history(key)) for key in ("P-gone", "P-held")] == [0, 1]
-
-
-async def _history_goes_with_its_result(do, make):
-    long_ago = make.now - 100 * DAY
-
-    def work(uow):
-        for key, state in (("P-gone", ReportState.DISMISSED), ("P-held", ReportState.HELD)):
-            uow.reports.add(make.report(key, state=state, changed_at=long_ago))
-            uow.events.add(Event(order=None, report=key, at=long_ago, action="operator", text="t", by="ann"))
-
-    await do(work)
-    await do.purge.closed_orders(before=make.now - 90 * DAY)
 
 
 async def test_baskets_are_purged_but_barcodes_kept(transact, factory):
@@ -196,20 +183,64 @@ async def test_long_replaced_catalogues_are_purged(transact, factory):
         left = await transact.catalogues.active_since(factory.now - DAY)
         return took, [each.version for each in reversed(left)]
 
-    assert await purge(-1, 1) == (0, ["v0", "v1", "v2", "v3", "v4", "v5"])  # nothing was in force
-    assert await purge(9, 6) == (0, ["v0", "v1", "v2", "v3", "v4", "v5"])
-    assert await purge(0.5, 1) == (0, ["v0", "v1", "v2", "v3", "v4", "v5"])  # v0 was in force then
-    assert await purge(1, 1) == (1, ["v1", "v2", "v3", "v4", "v5"])
-    assert await purge(9, 3, limit=1) == (1, ["v2", "v3", "v4", "v5"])
-    assert await purge(9, 3) == (1, ["v3", "v4", "v5"])
+    versions = ["v0", "v1", "v2", "v3", "v4", "v5"]
+    assert await purge(-1, 1) == (0, versions)  # nothing was in force
+    assert await purge(9, 6) == (0, versions)
+    assert await purge(0.5, 1) == (0, versions)  # v0 was in force then
+    assert await purge(1, 1) == (1, versions[1:])
+    assert await purge(9, 3, limit=1) == (1, versions[2:])
+    assert await purge(9, 3) == (1, versions[3:])
     assert await purge(9, 1) == (2, ["v5"])
     assert await purge(9, 1) == (0, ["v5"])
 
 
-async def test_unassessed_since_returns_oldest_pending_order(transact, factory):
-    assert await transact.orders.unassessed_since() is None
-    states = (OrderState.CLOSED, OrderState.REJECTED, OrderState.HELD, OrderState.SEEN, OrderState.HANDED_OVER)
-    for days, state in enumerate(states):
-        order = factory.order(state=state, seen_at=factory.now + days * DAY)
-        await transact.orders.add(order)
-    assert await transact.orders.unassessed_since() == factory.now + 2 * DAY
+# --- what is said to be removed before
+
+
+def fill(uow, factory):
+    for key, state, changed in (
+        ("R-old", OrderState.CLOSED, OLD),
+        ("R-new", OrderState.CLOSED, NOW),
+        ("R-open", OrderState.SEEN, OLD),
+    ):
+        uow.orders.add(factory.order(key=key, state=state, changed_at=changed))
+        uow.vault.save_identity(OrderKey(key), b"name", at=changed)
+        uow.vault.save_service_message(hash(key) % 1000, OrderKey(key), ServiceMessage(at=changed, text="he is unknown"))
+    report = factory.report("P-old", order=OrderKey("R-old"), state=ReportState.DELIVERED, changed_at=OLD)
+    waiting = factory.report("P-new", state=ReportState.UNMATCHED, changed_at=OLD)
+    for each in (report, waiting):
+        uow.reports.add(each)
+        uow.vault.save_reported_patient(each.key, b"{}", at=OLD)
+    uow.vault.save_document(b"old", "application/pdf", at=OLD)
+    uow.vault.save_document(b"new", "application/pdf", at=NOW)
+    uow.issued_labels.add_all([IssuedLabel(label="1", pool="p", serial=1, basket="b", tube_slot="t", issued_at=OLD)])
+    for number in range(12):
+        at = OLD + timedelta(days=number)
+        uow.catalogues.add(CatalogueVersion(version=f"v{number}", since=at, content=b"", origin="o"))
+    for number in range(4):
+        uow.audit.add(AuditEntry(at=OLD + timedelta(days=number), action=AuditAction.SIGNED_IN))
+    uow.audit.add(AuditEntry(at=NOW, action=AuditAction.SIGNED_IN))
+    for name, seen in (("old", OLD), ("new", NOW)):
+        message = record_refusal(uow, "lis", RefusedContent(message_id=name, raw=name.encode()), "unreadable", seen)
+        if name == "old":
+            uow.refused_messages.save(replace(message, state=RefusedState.DISMISSED, changed_at=OLD))
+
+
+async def test_preview_counts_what_purge_removes(store, transact, factory):
+    await transact(lambda uow: fill(uow, factory))
+    settings = RetentionSettings()
+    times = purge_times(settings, NOW)
+
+    async def preview():
+        kept = {"catalogues_before": times.catalogues, "keep_catalogues": MIN_KEPT_CATALOGUES}
+        return await store.read(lambda connection: preview_purge(connection, times, **kept))
+
+    previewed = await preview()
+    found = {each.name: each.number for each in previewed}
+    patients = ("identities", "service_messages", "reported_patients", "documents", "refused_contents", "refused_messages")
+    assert found == {**dict.fromkeys((*patients, "orders", "baskets"), 1), "catalogues": 2, "audit": 4}
+    assert {each.name: each.oldest for each in previewed}["identities"] == OLD
+    removed = await RetentionPurger(store, VirtualClock(NOW), settings, lambda _, now: now).purge()
+    sealed = found.pop("service_messages") + found.pop("reported_patients")
+    assert removed == {**found, "identities": found["identities"] + sealed}
+    assert [each.number for each in await preview()] == [0] * 10

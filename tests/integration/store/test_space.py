@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import sqlite3
 from contextlib import closing
-from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
 from sqlalchemy import delete
@@ -17,31 +15,31 @@ from lab_agent.store.engine import sqlite_file
 from lab_agent.store.space import compact, read_space
 from lab_agent.store.unit_of_work import SqlStore
 from lab_agent.store.vault_tables import documents
+from tests.integration.store.conftest import NOW, UnitOfWorkRunner
 
-NOW = datetime(2026, 3, 1, tzinfo=UTC)
+
+@pytest.fixture
+async def opened(sqlite_url, cipher):
+    store = SqlStore(sqlite_url, cipher)
+    yield store
+    await store.close()
 
 
-async def fill_and_empty(store: SqlStore, size: int = 3_000_000) -> None:
-    def work(uow):
-        for number in range(3):
-            uow.vault.save_document(bytes([number]) * (size // 3), "application/pdf", at=NOW)
-        uow.commit()
-
-    await store.run(work)
+async def fill_and_empty(store: SqlStore) -> None:
+    for number in range(3):
+        await UnitOfWorkRunner(store).vault.save_document(bytes([number]) * 1_000_000, "application/pdf", at=NOW)
     await store.write(lambda connection, _: connection.execute(delete(documents)))
 
 
-async def test_new_database_gives_room_back(sqlite_url, cipher):
-    store = SqlStore(sqlite_url, cipher)
-    await fill_and_empty(store)
-    before = await store.read(read_space)
+async def test_new_database_gives_room_back(opened):
+    await fill_and_empty(opened)
+    before = await opened.read(read_space)
     assert before.gives_back is True
     assert before.free > 3_000_000
-    assert await store.reclaim_space() == before.free
-    after = await store.read(read_space)
+    assert await opened.reclaim_space() == before.free
+    after = await opened.read(read_space)
     assert after.free == 0
     assert after.size <= before.size - before.free
-    await store.close()
 
 
 async def test_postgresql_reclaims_by_itself(postgres_empty_url, cipher):
@@ -52,57 +50,35 @@ async def test_postgresql_reclaims_by_itself(postgres_empty_url, cipher):
     await store.close()
 
 
-def without_auto_vacuum(url: str) -> Path:
-    """A database as an older version has made it."""
-    file = sqlite_file(url)
-    with closing(sqlite3.connect(file, isolation_level=None)) as connection:
+async def test_older_database_gives_room_back_once_compacted(sqlite_url, opened):
+    file = sqlite_file(sqlite_url)
+    with closing(sqlite3.connect(file, isolation_level=None)) as connection:  # as an older version has made it
         for statement in ("PRAGMA journal_mode=DELETE", "PRAGMA auto_vacuum=NONE", "VACUUM"):
             connection.execute(statement).fetchall()
-    return file
-
-
-async def test_older_database_gives_room_back_once_compacted(sqlite_url, cipher):
-    file = without_auto_vacuum(sqlite_url)
-    store = SqlStore(sqlite_url, cipher)
-    await fill_and_empty(store)
-    assert (await store.read(read_space)).gives_back is False
-    assert await store.reclaim_space() == 0
-    await store.close()
+    await fill_and_empty(opened)
+    assert (await opened.read(read_space)).gives_back is False
+    assert await opened.reclaim_space() == 0
+    await opened.close()
     before = file.stat().st_size
     compact(sqlite_url, NOW)
     assert file.stat().st_size < before - 3_000_000
-    store = SqlStore(sqlite_url, cipher)
-    assert (await store.read(read_space)).gives_back is True
-    await store.close()
+    with closing(sqlite3.connect(file)) as connection:
+        assert connection.execute("PRAGMA auto_vacuum").fetchone() == (2,)
 
 
-def test_compacting_waits_for_no_agent(sqlite_url):
+def test_compacting_waits_for_no_agent_and_needs_room(sqlite_url, monkeypatch):
     lock = AgentLock(sqlite_url)
     lock.acquire(NOW)
-    try:
-        with pytest.raises(StoreError):
-            compact(sqlite_url, NOW)
-    finally:
-        lock.release()
-
-
-def test_compacting_needs_room(sqlite_url, monkeypatch):
+    with pytest.raises(StoreError):
+        compact(sqlite_url, NOW)
+    lock.release()
     monkeypatch.setattr(space.shutil, "disk_usage", lambda _: space.shutil._ntuple_diskusage(1, 1, 0))
     with pytest.raises(StoreError, match="needs up to"):
         compact(sqlite_url, NOW)
 
 
-async def test_deleted_text_is_overwritten(sqlite_url, cipher):
-    store = SqlStore(sqlite_url, cipher)
-
-    async def set_value(value):
-        def work(uow):
-            uow.key_values.set("a", value)
-            uow.commit()
-
-        await store.run(work)
-
-    await set_value("CANARY" * 2000)
-    await set_value("")
-    await store.close()  # the log goes into the file
+async def test_deleted_text_is_overwritten(sqlite_url, opened):
+    for value in ("CANARY" * 2000, ""):
+        await UnitOfWorkRunner(opened).key_values.set("a", value)
+    await opened.close()  # the log goes into the file
     assert b"CANARY" not in sqlite_file(sqlite_url).read_bytes()
