@@ -23,6 +23,7 @@ from lab_agent.store.unit_of_work import SqlStore
 from tests.integration.store.conftest import NOW
 
 ORDER = OrderKey("R1")
+COLUMNS = ("action", "channel", "actor", "origin", "subject", "details", "note_digest", "hash")
 
 
 def entry(subject="1", **fields):
@@ -67,12 +68,8 @@ def restored_triggers(request, sql_url):
         engine = open_engine(sql_url, connections=1)
         with engine.begin() as connection:
             connection.execute(text("DROP TRIGGER IF EXISTS audit_records_no_change ON audit_records"))
-            connection.execute(
-                text(
-                    "CREATE TRIGGER audit_records_no_change BEFORE UPDATE OR DELETE ON audit_records "
-                    "FOR EACH ROW EXECUTE FUNCTION reject_audit_change()"
-                )
-            )
+            made = "CREATE TRIGGER audit_records_no_change BEFORE UPDATE OR DELETE ON audit_records"
+            connection.execute(text(f"{made} FOR EACH ROW EXECUTE FUNCTION reject_audit_change()"))
         engine.dispose()
 
 
@@ -83,31 +80,20 @@ async def filled(store, restored_triggers):
 
 
 async def test_records_are_numbered_and_whole(filled, cipher):
-    await add(filled, entry("6"))
-    assert [each.number for each in await records(filled)] == [1, 2, 3, 4, 5, 6]
-    found = await verdict(filled, cipher)
-    assert (found.broken, found.records, found.last, found.notes) == (None, 6, 6, 5)
+    """Those of units of work that were committed."""
 
-
-async def test_unit_of_work_that_fails_leaves_no_record(filled, cipher):
-    def work(uow):
+    def fails(uow):
         uow.audit.add(entry("never"))
         uow.audit.flush()
         raise StoreError("undone")
 
     with pytest.raises(StoreError, match="undone"):
-        await filled.run(work)
-    assert len(await records(filled)) == 5
-    assert (await verdict(filled, cipher)).broken is None
-
-
-async def test_record_lasts_with_what_it_tells_of(store):
-    def work(uow):
-        uow.key_values.set("a", "1")
-        uow.audit.add(entry())
-
-    await store.run(work)  # without a commit
-    assert await records(store) == ()
+        await filled.run(fails)
+    await filled.run(lambda uow: uow.audit.add(entry("without a commit")))
+    await add(filled, entry("6"))
+    assert [each.number for each in await records(filled)] == [1, 2, 3, 4, 5, 6]
+    found = await verdict(filled, cipher)
+    assert (found.broken, found.records, found.last, found.notes) == (None, 6, 6, 5)
 
 
 async def test_many_writers_make_one_chain(sql_url, cipher, restored_triggers):
@@ -137,34 +123,34 @@ async def test_page_command_and_agent_are_told_apart(sql_url, cipher):
     await command.close()
 
 
-@pytest.mark.parametrize("column", ["at", "action", "channel", "actor", "origin", "subject", "details", "note_digest", "hash"])
-async def test_changed_record_is_found(filled, cipher, column):
-    value = NOW + timedelta(microseconds=1) if column == "at" else "other"
-    await alter(filled, update(audit_records).where(audit_records.c.number == 3).values({column: value}))
+NUMBER = audit_records.c.number
+FORGED = {"number": 6, "at": NOW, "action": "signed_in", "channel": "page", "actor": "eve", "origin": ""}
+
+
+def changed(**values):
+    return update(audit_records).where(NUMBER == 3).values(**values)
+
+
+@pytest.mark.parametrize(
+    ("statements", "broken", "at_record"),
+    [
+        *(([changed(**{column: "other"})], AuditBreak.RECORD_ALTERED, 3) for column in COLUMNS),
+        ([changed(at=NOW + timedelta(microseconds=1))], AuditBreak.RECORD_ALTERED, 3),
+        ([delete(audit_records).where(NUMBER == 1)], AuditBreak.RECORD_MISSING, 1),
+        ([delete(audit_records).where(NUMBER == 3)], AuditBreak.RECORD_MISSING, 3),
+        ([delete(audit_records).where(NUMBER > 3)], AuditBreak.END_CUT_OFF, 4),
+        ([insert(audit_records).values(**FORGED, subject="", details="{}", hash="0" * 64)], AuditBreak.RECORD_ADDED, 6),
+    ],
+)
+async def test_altered_records_are_found(filled, cipher, statements, broken, at_record):
+    await alter(filled, *statements)
     found = await verdict(filled, cipher)
-    assert (found.broken, found.at_record) == (AuditBreak.RECORD_ALTERED, 3)
-
-
-@pytest.mark.parametrize("number", [1, 3])
-async def test_missing_record_is_found(filled, cipher, number):
-    await alter(filled, delete(audit_records).where(audit_records.c.number == number))
-    found = await verdict(filled, cipher)
-    assert (found.broken, found.at_record) == (AuditBreak.RECORD_MISSING, number)
-
-
-async def test_missing_end_is_found(filled, cipher):
-    await alter(filled, delete(audit_records).where(audit_records.c.number > 3))
-    found = await verdict(filled, cipher)
-    assert (found.broken, found.at_record) == (AuditBreak.END_CUT_OFF, 4)
+    assert (found.broken, found.at_record) == (broken, at_record)
 
 
 async def test_cut_end_with_moved_head_is_found(filled, cipher):
     third = (await records(filled))[2]
-    await alter(
-        filled,
-        delete(audit_records).where(audit_records.c.number > 3),
-        update(audit_head).values(number=3, hash=third.hash),
-    )
+    await alter(filled, delete(audit_records).where(NUMBER > 3), update(audit_head).values(number=3, hash=third.hash))
     assert (await verdict(filled, cipher)).broken is AuditBreak.HEAD_ALTERED
     await add(filled, entry())  # work goes on, and the audit stays broken
     found = await verdict(filled, cipher)
@@ -174,29 +160,17 @@ async def test_cut_end_with_moved_head_is_found(filled, cipher):
 
 async def test_forged_prefix_purge_is_found(filled, cipher):
     third = (await records(filled))[2]
-    await alter(
-        filled,
-        update(audit_head).values(anchor_number=3, anchor_hash=third.hash),
-        delete(audit_records).where(audit_records.c.number <= 3),
-    )
+    anchored = update(audit_head).values(anchor_number=3, anchor_hash=third.hash)
+    await alter(filled, anchored, delete(audit_records).where(NUMBER <= 3))
     assert (await verdict(filled, cipher)).broken is AuditBreak.HEAD_ALTERED
-
-
-async def test_added_record_is_found(filled, cipher):
-    values = {"number": 6, "at": NOW, "action": "signed_in", "channel": "page", "actor": "eve", "origin": ""}
-    await alter(filled, insert(audit_records).values(**values, subject="", details="{}", hash="0" * 64))
-    found = await verdict(filled, cipher)
-    assert (found.broken, found.at_record) == (AuditBreak.RECORD_ADDED, 6)
 
 
 async def test_changed_note_is_found_and_erased_one_is_not(filled, cipher):
     await filled.write(lambda connection, _: connection.execute(delete(audit_notes).where(audit_notes.c.number == 2)))
     found = await verdict(filled, cipher)
     assert (found.broken, found.notes, found.erased_notes) == (None, 5, 1)
-    other = cipher.encrypt(b"another note")
-    await filled.write(
-        lambda connection, _: connection.execute(update(audit_notes).where(audit_notes.c.number == 4).values(ciphertext=other))
-    )
+    other = update(audit_notes).where(audit_notes.c.number == 4).values(ciphertext=cipher.encrypt(b"another note"))
+    await filled.write(lambda connection, _: connection.execute(other))
     found = await verdict(filled, cipher)
     assert (found.broken, found.at_record) == (AuditBreak.NOTE_ALTERED, 4)
 
@@ -210,33 +184,33 @@ async def test_head_without_key_is_found(filled, cipher):
     assert (found.broken, found.at_record) == (AuditBreak.RECORD_ALTERED, 1)
 
 
-async def test_everything_removed_is_found_by_mark(filled, cipher):
-    mark = await filled.read(lambda connection: head_mark(connection, cipher))
-    await alter(filled, delete(audit_records), delete(audit_notes), delete(audit_head))
-    assert (await verdict(filled, cipher, mark)).broken is AuditBreak.HEAD_MISSING
+async def test_copy_of_another_time_is_found_by_its_mark(filled, cipher):
+    """An older copy, one that went on another way, and one with nothing at all."""
 
+    async def mark():
+        return await filled.read(lambda connection: head_mark(connection, cipher))
 
-async def test_older_copy_is_behind_its_mark(sql_url, cipher, filled):
-    head = await filled.read(lambda connection: connection.execute(select(audit_head)).mappings().one())
-    await add(filled, entry("6"), entry("7"))
-    mark = await filled.read(lambda connection: head_mark(connection, cipher))
-    await alter(filled, delete(audit_records).where(audit_records.c.number > 5), update(audit_head).values(**head))
-    assert (await verdict(filled, cipher)).broken is None
-    found = await verdict(filled, cipher, mark)
-    assert (found.broken, found.at_record) == (AuditBreak.BEHIND_MARK, 6)
-
-
-async def test_rewritten_end_differs_from_mark(filled, cipher):
     head = await filled.read(lambda connection: connection.execute(select(audit_head)).mappings().one())
     await add(filled, entry("6"))
-    mark = await filled.read(lambda connection: head_mark(connection, cipher))
-    await alter(filled, delete(audit_records).where(audit_records.c.number > 5), update(audit_head).values(**head))
+    after_six = await mark()
+    await add(filled, entry("7"))
+    newest = await mark()
+    await alter(filled, delete(audit_records).where(NUMBER > 5), update(audit_head).values(**head))
+    assert (await verdict(filled, cipher)).broken is None
+    found = await verdict(filled, cipher, newest)
+    assert (found.broken, found.at_record) == (AuditBreak.BEHIND_MARK, 6)
     await add(filled, entry("another"), entry("7"))
-    found = await verdict(filled, cipher, mark)
+    found = await verdict(filled, cipher, after_six)
     assert (found.broken, found.at_record) == (AuditBreak.DIFFERS_FROM_MARK, 6)
+    await alter(filled, delete(audit_records), delete(audit_notes), delete(audit_head))
+    assert (await verdict(filled, cipher, newest)).broken is AuditBreak.HEAD_MISSING
 
 
-async def test_mark_follows_each_record_and_never_goes_back(sql_url, cipher, tmp_path):
+async def test_mark_follows_each_record_and_never_goes_back(sql_url, cipher, tmp_path, capsys):
+    """One that cannot be written stops nothing."""
+    store = SqlStore(sql_url, cipher, audit_mark=AuditMarkFile(tmp_path / "missing" / "lab.audit"))
+    await add(store, entry())
+    await store.close()
     mark = AuditMarkFile(tmp_path / "lab.audit")
     store = SqlStore(sql_url, cipher, audit_mark=mark)
     await add(store, entry(), entry())
@@ -249,48 +223,26 @@ async def test_mark_follows_each_record_and_never_goes_back(sql_url, cipher, tmp
     await store.close()
 
 
-async def test_mark_that_cannot_be_written_stops_nothing(sql_url, cipher, tmp_path, capsys):
-    store = SqlStore(sql_url, cipher, audit_mark=AuditMarkFile(tmp_path / "missing" / "lab.audit"))
+async def test_triggers_reject_changes(store):
     await add(store, entry())
-    assert len(await records(store)) == 1
-    await store.close()
+    for statement in ("UPDATE audit_records SET actor = 'x'", "DELETE FROM audit_records WHERE number = 1"):
+        with pytest.raises(StoreError):
+            await store.write(lambda connection, _, change=statement: connection.exec_driver_sql(change))
+    assert [each.actor for each in await records(store)] == ["anna"]
 
 
-@pytest.mark.parametrize("statement", ["UPDATE audit_records SET actor = 'x'", "DELETE FROM audit_records WHERE number = 1"])
-async def test_triggers_reject_changes(store, statement):
-    await add(store, entry())
-    with pytest.raises(StoreError):
-        await store.write(lambda connection, _: connection.execute(text(statement)))
-    assert len(await records(store)) == 1
-
-
-async def test_purge_cuts_off_the_oldest_and_the_rest_is_whole(store, cipher):
+async def test_purge_cuts_off_the_oldest_and_the_rest_is_whole(store, transact, cipher):
+    """But for the newest record of all."""
     for day in range(5):
         await add(store, entry(str(day), at=NOW + timedelta(days=day), note="why"))
-
-    def purge(uow):
-        gone = uow.audit.purge(before=NOW + timedelta(days=3))
-        uow.commit()
-        return gone
-
-    assert await store.run(purge) == 3
-    assert await store.run(purge) == 0
+    assert [await transact.audit.purge(before=NOW + timedelta(days=3)) for _ in range(2)] == [3, 0]
     found = await verdict(store, cipher)
     assert (found.broken, found.first, found.last, found.records) == (None, 4, 5, 2)
     await add(store, entry())
     assert (await verdict(store, cipher)).records == 3
-
-
-async def test_purge_leaves_the_newest_record(store, cipher):
-    await add(store, entry(), entry())
-
-    def purge(uow):
-        gone = uow.audit.purge(before=NOW + timedelta(days=1))
-        uow.commit()
-        return gone
-
-    assert await store.run(purge) == 1
-    assert (await verdict(store, cipher)).broken is None
+    assert await transact.audit.purge(before=NOW + timedelta(days=9)) == 2
+    found = await verdict(store, cipher)
+    assert (found.broken, found.records) == (None, 1)
 
 
 async def test_rotated_keys_leave_the_chain_whole(sql_url, cipher, key, restored_triggers):
@@ -309,20 +261,13 @@ async def test_rotated_keys_leave_the_chain_whole(sql_url, cipher, key, restored
     await store.close()
 
 
-async def test_erased_notes_leave_the_records(filled, cipher):
-    def erase(uow):
-        uow.erasure.order(ORDER, bytes, at=NOW)
-        uow.commit()
-
-    await filled.run(erase)
-    found = await verdict(filled, cipher)
-    assert (found.broken, found.records, found.erased_notes) == (None, 5, 5)
-
-
-async def test_note_is_in_no_record(filled):
+async def test_note_is_in_no_record_and_erased_with_its_order(filled, transact, cipher):
     stored = await filled.read(lambda connection: connection.execute(select(audit_records)).all())
     sealed = await filled.read(lambda connection: connection.execute(select(audit_notes)).all())
     assert "note 1" not in repr((stored, sealed))
+    await transact.erasure.order(ORDER, bytes, at=NOW)
+    found = await verdict(filled, cipher)
+    assert (found.broken, found.records, found.erased_notes) == (None, 5, 5)
 
 
 async def test_list_is_newest_first_and_filtered(filled):
@@ -340,16 +285,7 @@ async def test_list_is_newest_first_and_filtered(filled):
     assert await numbers(until=NOW + timedelta(minutes=1)) == [5, 4, 3, 2, 1]
 
 
-async def test_settings_digests_show_changes_and_no_values(store):
-    async def digest(value):
-        def work(uow):
-            found = uow.audit.digest_settings({"a": value})
-            uow.commit()
-            return found
-
-        return await store.run(work)
-
-    first, same, other = await digest("secret"), await digest("secret"), await digest("other")
-    assert first != other
+async def test_settings_digests_show_changes_and_no_values(transact):
+    first, same, other = [await transact.audit.digest_settings({"a": each}) for each in ("secret", "secret", "other")]
+    assert first == same != other
     assert "secret" not in json.dumps(dict(first))
-    assert same == first

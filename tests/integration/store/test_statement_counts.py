@@ -13,6 +13,15 @@ from lab_agent.monitoring.cause_groups import read_groups
 from lab_agent.ports.read_models import OrderCriteria
 from lab_agent.store.queries import SqlQueries
 from tests.harness.store_counts import count_store
+from tests.integration.store.conftest import NOW
+
+
+@pytest.fixture
+async def order(transact, factory):
+    """An order with five lines."""
+    made = factory.order("R1")
+    await transact(lambda uow: (uow.orders.add(made), [uow.orders.add_line(factory.line("R1", f"L{n}")) for n in range(5)]))
+    return made
 
 
 async def test_counts_statements_and_how_transactions_end(store, transact, sql_url):
@@ -27,48 +36,25 @@ async def test_counts_statements_and_how_transactions_end(store, transact, sql_u
     assert counts.by_table == {"INSERT key_values": 1, "SELECT key_values": 2}
 
 
-async def test_rows_of_a_kind_are_written_in_one_statement(store, transact, factory):
-    order = factory.order("R1")
-    lines = [factory.line("R1") for _ in range(5)]
-    await transact(lambda uow: (uow.orders.add(order), [uow.orders.add_line(line) for line in lines]))
+async def test_rows_of_a_kind_are_written_in_one_statement(store, transact, factory, order):
+    """Each record is read and written once, however often it is saved."""
 
     def work(uow):
-        uow.orders.get_for_update("R1")  # without the lock, a row goes at once on PostgreSQL
-        for line in lines:
-            uow.orders.save_line(replace(uow.orders.line(line.key), item="x"))
-            uow.events.add(Event(order=order.key, at=factory.now, action="a", text="t"))
+        for number in range(5):
+            uow.orders.save(replace(uow.orders.get_for_update("R1"), reopened=number))  # with the lock: without it,
+            line = uow.orders.line(f"L{number}")  # a row goes at once on PostgreSQL
+            uow.orders.save_line(replace(line, item="x"))
+            uow.events.add(Event(order=order.key, at=NOW, action="a", text="t"))
             uow.uploads.save(factory.upload(line.key))
 
     with count_store(store) as counts:
         await transact(work)
-    assert counts.by_table == {
-        "SELECT orders": 1,
-        "SELECT lines": 1,
-        "UPDATE lines": 1,
-        "INSERT events": 1,
-        "INSERT uploads": 1,
-    }
-
-
-async def test_order_is_read_and_written_once_in_a_unit_of_work(store, transact, factory):
-    order = factory.order("R1")
-    await transact.orders.add(order)
-
-    def work(uow):
-        for number in range(1, 5):
-            uow.orders.save(replace(uow.orders.get_for_update("R1"), reopened=number))
-            uow.orders.lines("R1")
-
-    with count_store(store) as counts:
-        await transact(work)
-    assert counts.by_table == {"SELECT orders": 1, "SELECT lines": 1, "UPDATE orders": 1}
+    names = ("SELECT orders", "SELECT lines", "UPDATE orders", "UPDATE lines", "INSERT events", "INSERT uploads")
+    assert counts.by_table == dict.fromkeys(names, 1)
     assert (await transact.orders.get_for_update("R1")).reopened == 4
 
 
-async def test_what_did_not_change_is_not_written(store, transact, factory):
-    order, line = factory.order("R1"), factory.line("R1")
-    await transact(lambda uow: (uow.orders.add(order), uow.orders.add_line(line)))
-
+async def test_what_did_not_change_is_not_written(store, transact, order):
     def work(uow):
         uow.orders.save(uow.orders.get_for_update("R1"))
         uow.orders.save_line(uow.orders.lines("R1")[0])
@@ -78,29 +64,19 @@ async def test_what_did_not_change_is_not_written(store, transact, factory):
     assert counts.writes == 0
 
 
-async def test_page_of_orders_is_one_statement_without_transaction(store, transact, factory):
-    await transact.orders.add(factory.order("R1"))
+async def test_page_is_one_statement_without_transaction(store, order):
     queries = SqlQueries(store)
-    for criteria in (OrderCriteria(), OrderCriteria(search="R1"), OrderCriteria(search="nothing")):
-        await queries.order_list(criteria)
+    for name, page in (
+        ("orders", lambda: queries.order_list(OrderCriteria())),
+        ("found orders", lambda: queries.order_list(OrderCriteria(search="R1"))),
+        ("no order", lambda: queries.order_list(OrderCriteria(search="nothing"))),
+        ("overview", lambda: queries.overview_page(now=NOW, since=NOW)),
+        ("groups", lambda: store.look(lambda uow: read_groups(uow, NOW))),
+    ):
+        await page()
         with count_store(store) as counts:
-            await queries.order_list(criteria)
-        assert (counts.statements, counts.control, counts.read_only) == (1, 0, 1), counts.report()
-
-
-async def test_overview_is_one_statement_without_transaction(store, factory):
-    queries = SqlQueries(store)
-    await queries.overview_page(now=factory.now, since=factory.now)
-    with count_store(store) as counts:
-        await queries.overview_page(now=factory.now, since=factory.now)
-    assert (counts.statements, counts.control) == (1, 0), counts.report()
-
-
-async def test_look_at_all_groups_is_one_statement(store, factory):
-    await store.look(lambda uow: read_groups(uow, factory.now))
-    with count_store(store) as counts:
-        await store.look(lambda uow: read_groups(uow, factory.now))
-    assert (counts.statements, counts.control) == (1, 0), counts.report()
+            await page()
+        assert (counts.statements, counts.control, counts.read_only) == (1, 0, 1), (name, counts.report())
 
 
 @pytest.mark.parametrize("one_moment", [True, False])
