@@ -22,6 +22,7 @@ from lab_agent.store.engine import open_reading_engine
 from lab_agent.store.key_rotation import KeyRotation, rotate_keys
 from lab_agent.store.unit_of_work import SqlStore
 from tests.harness.clock import DEADLINE
+from tests.integration.store.conftest import NOW
 
 
 def _note(uow):
@@ -30,68 +31,69 @@ def _note(uow):
 
 
 @pytest.fixture
+async def open_store(sql_url, key):
+    """Opens a store with these keys; by default with that of the others."""
+    opened = []
+
+    def open_it(*keys):
+        opened.append(SqlStore(sql_url, Cipher(*(keys or (key,)))))
+        return opened[-1]
+
+    yield open_it
+    for each in opened:
+        await each.close()
+
+
+# --- connections to PostgreSQL
+
+
+@pytest.fixture
 async def postgres_store(postgres_empty_url, cipher):
     store = SqlStore(postgres_empty_url, cipher)
-    yield store, postgres_empty_url
+    await store.run(_note)
+    yield store
     await store.close()
 
 
-def _cut_connections(url):
-    with psycopg.connect(url, autocommit=True) as other:
-        others = "datname = current_database() AND pid <> pg_backend_pid()"
-        other.execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {others}")
+@pytest.fixture
+def cut(postgres_empty_url):
+    def cut_connections():
+        with psycopg.connect(postgres_empty_url, autocommit=True) as other:
+            others = "datname = current_database() AND pid <> pg_backend_pid()"
+            other.execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {others}")
+
+    return cut_connections
 
 
-async def test_connections_cut_between_units_of_work_are_replaced(postgres_store):
-    store, url = postgres_store
-    await store.run(_note)
-    await asyncio.to_thread(_cut_connections, url)
-    assert await store.run(lambda uow: uow.key_values.get("a")) == "b"
+async def test_connections_cut_between_units_of_work_are_replaced(postgres_store, cut):
+    for read in (postgres_store.run, postgres_store.run_read_only):
+        assert await read(lambda uow: uow.key_values.get("a")) == "b"  # that connection is kept
+        await asyncio.to_thread(cut)
+        assert await read(lambda uow: uow.key_values.get("a")) == "b"
 
 
-async def test_read_after_connections_were_cut_gets_its_answer(postgres_store):
-    store, url = postgres_store
-    await store.run(_note)
-    assert await store.run_read_only(lambda uow: uow.key_values.get("a")) == "b"  # that connection is kept
-    await asyncio.to_thread(_cut_connections, url)
-    assert await store.run_read_only(lambda uow: uow.key_values.get("a")) == "b"
-
-
-async def test_connection_cut_mid_transaction_is_temporary_error(postgres_store):
-    store, url = postgres_store
+@pytest.mark.parametrize("when", ["after a write", "between reads", "between reads, unheard"])
+async def test_connection_cut_mid_transaction_is_temporary_error(postgres_store, cut, when):
+    """Also of a unit of work that had not written yet, whether or not it hears of the first statement that failed."""
 
     def work(uow):
-        uow.key_values.set("a", "c")
-        _cut_connections(url)
-        uow.commit()
-
-    await store.run(_note)
-    with pytest.raises(StoreUnreachableError, match="nothing was written"):
-        await store.run(work)
-    assert await store.run(lambda uow: uow.key_values.get("a")) == "b"
-
-
-@pytest.mark.parametrize("swallows", [False, True], ids=["tells", "swallows"])
-async def test_connection_cut_between_reads_is_temporary_error(postgres_store, swallows):
-    """A unit of work that had not written yet, whether or not it hears of the first statement that failed."""
-    store, url = postgres_store
-
-    def work(uow):
+        if when == "after a write":
+            uow.key_values.set("a", "c")
+            cut()
+            uow.commit()
         uow.key_values.get("a")
-        _cut_connections(url)
-        with suppress(Exception) if swallows else nullcontext():
+        cut()
+        with suppress(Exception) if when.endswith("unheard") else nullcontext():
             uow.key_values.get("b")
         return uow.key_values.get("c")
 
-    await store.run(_note)
     with pytest.raises(StoreUnreachableError, match="nothing was written"):
-        await store.run(work)
-    assert await store.run(lambda uow: uow.key_values.get("a")) == "b"
+        await postgres_store.run(work)
+    assert await postgres_store.run(lambda uow: uow.key_values.get("a")) == "b"
 
 
 async def test_deadlock_is_temporary_error(postgres_store, factory):
-    store, _ = postgres_store
-    await store.run(lambda uow: (uow.orders.add(factory.order("R1")), uow.orders.add(factory.order("R2")), uow.commit()))
+    await postgres_store.run(lambda uow: (uow.orders.add_new([factory.order("R1"), factory.order("R2")]), uow.commit()))
     meet = asyncio.Barrier(2)
     loop = asyncio.get_running_loop()
 
@@ -102,158 +104,8 @@ async def test_deadlock_is_temporary_error(postgres_store, factory):
         uow.commit()
 
     orders = [("R1", "R2"), ("R2", "R1")]
-    found = await asyncio.gather(*(store.run(lambda uow, k=k: work(uow, k)) for k in orders), return_exceptions=True)
+    found = await asyncio.gather(*(postgres_store.run(lambda uow, k=k: work(uow, k)) for k in orders), return_exceptions=True)
     assert sorted(type(each) for each in found if each) == [StoreConflictError]
-
-
-async def test_lock_held_too_long_is_temporary_error(sqlite_url, cipher, monkeypatch):
-    monkeypatch.setattr(engine, "_BUSY_SECONDS", 0)
-    store = SqlStore(sqlite_url, cipher)
-    with closing(sqlite3.connect(sqlite_url.removeprefix("sqlite:///"), isolation_level=None)) as other:
-        other.execute("BEGIN IMMEDIATE")
-        with pytest.raises(StoreUnreachableError, match="locked by another program"):
-            await store.run(_note)
-        other.execute("ROLLBACK")
-    await store.run(_note)
-    await store.close()
-
-
-async def test_opening_a_store_creates_no_file(tmp_path, cipher):
-    store = SqlStore(f"sqlite:///{tmp_path / 'lab.db'}", cipher)
-    with pytest.raises(StoreUnreachableError, match="its file cannot be opened"):
-        await store.run(_note)
-    await store.close()
-    assert list(tmp_path.iterdir()) == []
-
-
-async def test_damaged_file_is_reported(sqlite_url, cipher):
-    await asyncio.to_thread(Path(sqlite_url.removeprefix("sqlite:///")).write_bytes, b"nothing of ours " * 1000)
-    store = SqlStore(sqlite_url, cipher)
-    with pytest.raises(StoreError, match="restore a backup"):
-        await store.run(_note)
-    await store.close()
-
-
-async def test_wrong_key_is_detected_at_once(store, sql_url):
-    await store.run(_note)
-    other = SqlStore(sql_url, Cipher(new_key()))
-    for _ in range(2):
-        with pytest.raises(CryptoError, match="not among those set"):
-            await other.run(_note)
-    await other.close()
-
-
-async def test_new_key_before_old_key_is_accepted(store, sql_url, key, factory):
-    await store.run(lambda uow: (uow.vault.save_identity("R1", b"x", at=factory.now), uow.commit()))
-    other = SqlStore(sql_url, Cipher(new_key(), key))
-    assert await other.run(lambda uow: uow.vault.identity("R1")) == b"x"
-    await other.close()
-
-
-async def test_old_key_can_be_retired(store, sql_url, key, factory):
-    def fill(uow):
-        for number in range(120):
-            uow.vault.save_identity(f"R{number:03}", b"x", at=factory.now)
-        uow.vault.save_document(b"pdf", "application/pdf", at=factory.now)
-        uow.oauth_tokens.add(StoredToken(generation=1, access_token="a", refresh_token="r", expires_at=None))
-        uow.oauth_tokens.add(StoredToken(generation=2, access_token="b", refresh_token=None, expires_at=None))
-        uow.commit()
-
-    await store.run(fill)
-    new = new_key()
-    both = SqlStore(sql_url, Cipher(new, key))
-    told = []
-    done = await rotate_keys(both, lambda *of: told.append(of))
-    assert done == KeyRotation(reencrypted=120 + 1 + 3, added_meanwhile=0, unreadable=0)
-    assert told == sorted(told)
-    assert told[-1] == (2 * 124, 2 * 124)
-    assert (await rotate_keys(both)).reencrypted == 0
-    await both.close()
-    alone = SqlStore(sql_url, Cipher(new))
-    found = await alone.run(
-        lambda uow: ([uow.vault.identity(f"R{n:03}") for n in range(120)], uow.oauth_tokens.current().access_token)
-    )
-    assert found == ([b"x"] * 120, "b")
-    await alone.close()
-    old = SqlStore(sql_url, Cipher(key))
-    with pytest.raises(CryptoError):
-        await old.run(_note)
-    await old.close()
-
-
-async def test_interrupted_rotation_continues(store, sql_url, key, factory, monkeypatch):
-    def fill(uow):
-        for number in range(50):
-            uow.vault.save_identity(f"R{number:03}", b"x", at=factory.now)
-        uow.commit()
-
-    await store.run(fill)
-    both = SqlStore(sql_url, Cipher(new_key(), key))
-    write, calls = both.write, 0
-
-    async def write_once(work):
-        nonlocal calls
-        calls += 1
-        if calls > 1:
-            raise StoreUnreachableError
-        return await write(work)
-
-    monkeypatch.setattr(both, "write", write_once)
-    with pytest.raises(StoreUnreachableError):
-        await rotate_keys(both)
-    monkeypatch.undo()
-    assert (await rotate_keys(both)).reencrypted == 50 - key_rotation._BATCH_SIZE
-    await both.close()
-
-
-async def test_rotation_reports_unreadable_value_and_goes_on(store, sql_url, key, factory):
-    foreign = Cipher(new_key()).encrypt(b"x")
-    await store.run(lambda uow: (uow.vault.save_identity("R2", b"x", at=factory.now), uow.commit()))
-    await store.write(
-        lambda connection, _: connection.execute(
-            vault_tables.identities.insert().values(order_key="R1", ciphertext=foreign, kept_at=factory.now)
-        )
-    )
-    both = SqlStore(sql_url, Cipher(new_key(), key))
-    assert await rotate_keys(both) == KeyRotation(reencrypted=1, added_meanwhile=0, unreadable=1)
-    await both.close()
-
-
-async def test_rotation_keeps_old_key_while_another_process_uses_it(store, sql_url, key, factory, monkeypatch):
-    await store.run(lambda uow: (uow.vault.save_identity("R1", b"x", at=factory.now), uow.commit()))
-    both = SqlStore(sql_url, Cipher(new_key(), key))
-    rotate_all, passes = key_rotation._rotate_all, 0
-
-    async def rotate_beside_old_process(store, tell_done):
-        nonlocal passes
-        passes += 1
-        if passes == 2:
-            await store.run(lambda uow: (uow.vault.save_identity("R2", b"y", at=factory.now), uow.commit()))
-        return await rotate_all(store, tell_done)
-
-    monkeypatch.setattr(key_rotation, "_rotate_all", rotate_beside_old_process)
-    assert await rotate_keys(both) == KeyRotation(reencrypted=2, added_meanwhile=1, unreadable=0)
-    await both.close()
-    old = SqlStore(sql_url, Cipher(key))
-    await old.run(_note)  # the check value still has the old key
-    await old.close()
-
-
-async def test_encrypted_content_is_not_readable_in_file(sqlite_url, cipher, factory):
-    store = SqlStore(sqlite_url, cipher)
-
-    def work(uow):
-        uow.vault.save_identity("R1", b"Ivanova-Petrova", at=factory.now)
-        uow.vault.save_document(b"%PDF-secret-words", "application/pdf", at=factory.now)
-        uow.commit()
-
-    await store.run(work)
-    folder = Path(sqlite_url.removeprefix("sqlite:///")).parent
-    written = b"".join(path.read_bytes() for path in folder.iterdir())
-    assert b"application/pdf" in written
-    assert b"Petrova" not in written
-    assert b"secret-words" not in written
-    await store.close()
 
 
 STANDING_STILL = """
@@ -278,34 +130,20 @@ except StoreUnreachableError as exc:
 """
 
 
-async def test_process_that_stands_still_in_a_transaction_loses_its_locks(postgres_empty_url):
+async def test_process_that_stands_still_in_a_transaction_loses_its_locks(postgres_store, postgres_empty_url, key):
     """Suspended, or cut off: PostgreSQL gives its locks to the others, and nothing of it is written when it goes on."""
-    key = new_key()
-    store = SqlStore(postgres_empty_url, Cipher(key))
-    await store.run(_note)
     soon = f"{postgres_empty_url}&options=-c idle_in_transaction_session_timeout=3s"
     command = [sys.executable, "-c", STANDING_STILL, soon, key]
     with subprocess.Popen(command, stdin=PIPE, stdout=PIPE, stderr=PIPE) as still:  # noqa: ASYNC220 - it starts at once
         try:
             assert still.stdout.readline() == b"locked\n"
-            await asyncio.wait_for(store.run(_note), DEADLINE)
+            await asyncio.wait_for(postgres_store.run(_note), DEADLINE)
             still.send_signal(signal.SIGCONT)
             told, errors = await asyncio.to_thread(still.communicate, b"go on\n")
         finally:
             still.kill()
     assert b"refused" in told, (still.returncode, errors[-3000:])
-    assert await store.run(lambda uow: (uow.key_values.get("a"), uow.key_values.get("b"))) == ("b", None)
-    await store.close()
-
-
-async def test_sqlite_connection_settings(sqlite_url, cipher):
-    store = SqlStore(sqlite_url, cipher)
-
-    def pragmas(connection):
-        return [connection.exec_driver_sql(f"PRAGMA {name}").scalar() for name in ("journal_mode", "synchronous", "foreign_keys")]
-
-    assert await store.read(pragmas) == ["wal", 2, 1]
-    await store.close()
+    assert await postgres_store.run(lambda uow: (uow.key_values.get("a"), uow.key_values.get("b"))) == ("b", None)
 
 
 @pytest.mark.parametrize(
@@ -326,3 +164,142 @@ async def test_postgresql_plans_pages_once(postgres_url):
         found = [connection.exec_driver_sql(f"SHOW {name}").scalar() for name in shown]
     engine.dispose()
     assert found == ["force_generic_plan", "off", "0", "15s"]
+
+
+# --- the file of SQLite
+
+
+@pytest.fixture
+async def sqlite_store(sqlite_url, cipher, monkeypatch):
+    monkeypatch.setattr(engine, "_BUSY_SECONDS", 0)
+    store = SqlStore(sqlite_url, cipher)
+    yield store
+    await store.close()
+
+
+async def test_lock_held_too_long_is_temporary_error(sqlite_store, sqlite_url):
+    """Of all units of work that wait."""
+    with closing(sqlite3.connect(sqlite_url.removeprefix("sqlite:///"), isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        found = await asyncio.gather(*(sqlite_store.run(_note) for _ in range(5)), return_exceptions=True)
+        other.execute("ROLLBACK")
+    assert {type(each) for each in found} == {StoreUnreachableError}
+    assert all("locked by another program" in str(each) for each in found)
+    await sqlite_store.run(_note)
+
+    def pragmas(connection):
+        return [connection.exec_driver_sql(f"PRAGMA {name}").scalar() for name in ("journal_mode", "synchronous", "foreign_keys")]
+
+    assert await sqlite_store.read(pragmas) == ["wal", 2, 1]
+
+
+async def test_opening_a_store_creates_no_file(tmp_path, cipher):
+    store = SqlStore(f"sqlite:///{tmp_path / 'lab.db'}", cipher)
+    with pytest.raises(StoreUnreachableError, match="its file cannot be opened"):
+        await store.run(_note)
+    await store.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_damaged_file_is_reported(sqlite_store, sqlite_url):
+    await asyncio.to_thread(Path(sqlite_url.removeprefix("sqlite:///")).write_bytes, b"nothing of ours " * 1000)
+    with pytest.raises(StoreError, match="restore a backup"):
+        await sqlite_store.run(_note)
+
+
+async def test_encrypted_content_is_not_readable_in_file(sqlite_store, sqlite_url):
+    def work(uow):
+        uow.vault.save_identity("R1", b"Ivanova-Petrova", at=NOW)
+        uow.vault.save_document(b"%PDF-secret-words", "application/pdf", at=NOW)
+        uow.commit()
+
+    await sqlite_store.run(work)
+    folder = Path(sqlite_url.removeprefix("sqlite:///")).parent
+    written = b"".join(path.read_bytes() for path in folder.iterdir())
+    assert [text in written for text in (b"application/pdf", b"Petrova", b"secret-words")] == [True, False, False]
+
+
+# --- keys
+
+
+def _identity(order, content=b"x"):
+    return lambda uow: (uow.vault.save_identity(order, content, at=NOW), uow.commit())
+
+
+async def test_wrong_key_is_detected_at_once(open_store, key):
+    """A new key before the old one is accepted."""
+    await open_store().run(_identity("R1"))
+    other = open_store(new_key())
+    for _ in range(2):
+        with pytest.raises(CryptoError, match="not among those set"):
+            await other.run(_note)
+    assert await open_store(new_key(), key).run(lambda uow: uow.vault.identity("R1")) == b"x"
+
+
+async def test_old_key_can_be_retired(open_store, key):
+    def fill(uow):
+        for number in range(120):
+            uow.vault.save_identity(f"R{number:03}", b"x", at=NOW)
+        uow.vault.save_document(b"pdf", "application/pdf", at=NOW)
+        uow.oauth_tokens.add(StoredToken(generation=1, access_token="a", refresh_token="r", expires_at=None))
+        uow.oauth_tokens.add(StoredToken(generation=2, access_token="b", refresh_token=None, expires_at=None))
+        uow.commit()
+
+    await open_store().run(fill)
+    both = open_store(new := new_key(), key)
+    told = []
+    done = await rotate_keys(both, lambda *of: told.append(of))
+    assert done == KeyRotation(reencrypted=120 + 1 + 3, added_meanwhile=0, unreadable=0)
+    assert told == sorted(told)
+    assert told[-1] == (2 * 124, 2 * 124)
+    assert (await rotate_keys(both)).reencrypted == 0
+    alone = open_store(new)
+    found = await alone.run(
+        lambda uow: ([uow.vault.identity(f"R{n:03}") for n in range(120)], uow.oauth_tokens.current().access_token)
+    )
+    assert found == ([b"x"] * 120, "b")
+    with pytest.raises(CryptoError):
+        await open_store(key).run(_note)
+
+
+async def test_interrupted_rotation_continues(open_store, key, monkeypatch):
+    await open_store().run(lambda uow: [_identity(f"R{number:03}")(uow) for number in range(50)])
+    both = open_store(new_key(), key)
+    write, calls = both.write, []
+
+    async def write_once(work):
+        calls.append(work)
+        if len(calls) > 1:
+            raise StoreUnreachableError
+        return await write(work)
+
+    monkeypatch.setattr(both, "write", write_once)
+    with pytest.raises(StoreUnreachableError):
+        await rotate_keys(both)
+    monkeypatch.undo()
+    assert (await rotate_keys(both)).reencrypted == 50 - key_rotation._BATCH_SIZE
+
+
+async def test_rotation_reports_unreadable_value_and_goes_on(open_store, key):
+    old = open_store()
+    await old.run(_identity("R2"))
+    foreign = {"order_key": "R1", "ciphertext": Cipher(new_key()).encrypt(b"x"), "kept_at": NOW}
+    await old.write(lambda connection, _: connection.execute(vault_tables.identities.insert().values(**foreign)))
+    assert await rotate_keys(open_store(new_key(), key)) == KeyRotation(reencrypted=1, added_meanwhile=0, unreadable=1)
+
+
+async def test_rotation_keeps_old_key_while_another_process_uses_it(open_store, key, monkeypatch):
+    old = open_store()
+    await old.run(_identity("R1"))
+    rotate_all, passes = key_rotation._rotate_all, []
+
+    async def rotate_beside_old_process(rotated, tell_done):
+        passes.append(rotated)
+        if len(passes) == 2:
+            await old.run(_identity("R2", b"y"))
+        return await rotate_all(rotated, tell_done)
+
+    monkeypatch.setattr(key_rotation, "_rotate_all", rotate_beside_old_process)
+    done = await rotate_keys(open_store(new_key(), key))
+    assert done == KeyRotation(reencrypted=2, added_meanwhile=1, unreadable=0)
+    await open_store(key).run(_note)  # the check value still has the old key

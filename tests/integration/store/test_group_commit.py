@@ -6,9 +6,10 @@ import asyncio
 import shutil
 import sqlite3
 import threading
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -26,7 +27,7 @@ from lab_agent.store.tables import alerts, events, jobs, label_uses, lines, orde
 from lab_agent.store.unit_of_work import SqlStore
 from tests.harness.clock import DEADLINE
 from tests.harness.store_counts import count_store
-from tests.integration.store.conftest import RecordFactory
+from tests.integration.store.conftest import NOW, RecordFactory
 
 
 @pytest.fixture
@@ -70,44 +71,29 @@ async def test_waiting_units_share_one_commit(sqlite_store):
 
 
 async def test_failing_unit_leaves_nothing_and_disturbs_nobody(sqlite_store, factory):
+    """The first of all, one in the middle, one that does not commit, and what is done after a commit."""
+
     def fails(uow):
         uow.key_values.set("failing", "set")
         uow.orders.add(factory.order("R1"))
         uow.events.add(Event(order="R1", at=factory.now, action="a", text="t"))
         raise ZeroDivisionError
 
-    found = await run_together(sqlite_store, setting("a"), fails, setting("b"))
-    assert [type(each) for each in found] == [type(None), ZeroDivisionError, type(None)]
-    assert await values(sqlite_store, "a", "failing", "b") == ("set", None, "set")
-    with pytest.raises(StoreError):
-        await sqlite_store.run(lambda uow: uow.orders.get_for_update("R1"))
-
-
-async def test_first_unit_that_fails_leaves_nothing(sqlite_store, factory):
-    def fails(uow):
-        uow.orders.add(factory.order("R1"))
-        raise ZeroDivisionError
-
-    await run_together(sqlite_store, fails, setting("a"))
-    assert await values(sqlite_store, "a") == ("set",)
-    with pytest.raises(StoreError):
-        await sqlite_store.run(lambda uow: uow.orders.get_for_update("R1"))
-
-
-async def test_unit_without_commit_leaves_nothing(sqlite_store):
-    found = await run_together(sqlite_store, setting("a"), lambda uow: uow.key_values.set("forgotten", "set"), setting("b"))
-    assert found == [None, None, None]
-    assert await values(sqlite_store, "a", "forgotten", "b") == ("set", None, "set")
-
-
-async def test_work_after_commit_is_undone_alone(sqlite_store, factory):
     def works_on(uow):
         setting("kept")(uow)
         uow.key_values.set("lost", "set")
         uow.orders.add(factory.order("R1"))
 
-    await run_together(sqlite_store, setting("a"), works_on, setting("b"))
-    assert await values(sqlite_store, "a", "kept", "lost", "b") == ("set", "set", None, "set")
+    def forgets(uow):
+        uow.key_values.set("forgotten", "set")
+
+    works = [fails, setting("a"), fails, works_on, forgets, setting("b")]
+    found = await run_together(sqlite_store, *works)
+    assert [isinstance(each, ZeroDivisionError) for each in found] == [work is fails for work in works]
+    assert await values(sqlite_store, "a", "kept", "b") == ("set", "set", "set")
+    assert await values(sqlite_store, "failing", "lost", "forgotten") == (None, None, None)
+    with pytest.raises(StoreError):
+        await sqlite_store.run(lambda uow: uow.orders.get_for_update("R1"))
 
 
 async def test_later_unit_sees_what_an_earlier_one_wrote(sqlite_store, factory):
@@ -218,48 +204,45 @@ async def test_close_lets_waiting_units_end(sqlite_url, cipher):
         await store.run(setting("late"))
 
 
-async def test_locked_database_fails_all_waiting_at_once(sqlite_url, cipher, monkeypatch):
-    monkeypatch.setattr("lab_agent.store.engine._BUSY_SECONDS", 0)
-    store = SqlStore(sqlite_url, cipher)
-    await store.run(setting("opened"))
-    with closing(sqlite3.connect(sqlite_url.removeprefix("sqlite:///"), isolation_level=None)) as other:
-        other.execute("BEGIN IMMEDIATE")
-        found = await asyncio.gather(*(store.run(setting(f"k{number}")) for number in range(5)), return_exceptions=True)
-        other.execute("ROLLBACK")
-    assert {type(each) for each in found} == {StoreUnreachableError}
-    await store.close()
-
-
 # --- units of work together leave what they leave one by one
 
-_KEYS = st.sampled_from(["R1", "R2"])
-_NUMBERS = st.integers(0, 3)
-_STEPS = st.one_of(
-    st.tuples(st.just("add_order"), _KEYS, _NUMBERS),
-    st.tuples(st.just("save_order"), _KEYS, _NUMBERS),
-    st.tuples(st.just("add_line"), _KEYS, _NUMBERS),
-    st.tuples(st.just("save_line"), _KEYS, _NUMBERS),
-    st.tuples(st.just("work_order"), _KEYS, _NUMBERS),
-    st.tuples(st.just("labels"), _KEYS, _NUMBERS),
-    st.tuples(st.just("event"), _KEYS, _NUMBERS),
-    st.tuples(st.just("set"), _KEYS, _NUMBERS),
-    st.tuples(st.just("job"), _KEYS, _NUMBERS),
-    st.tuples(st.just("save_job"), _KEYS, _NUMBERS),
-    st.tuples(st.just("report"), _KEYS, _NUMBERS),
-    st.tuples(st.just("save_report"), _KEYS, _NUMBERS),
-    st.tuples(st.just("alert"), _KEYS, _NUMBERS),
-    st.tuples(st.just("close_alert"), _KEYS, _NUMBERS),
-    st.tuples(st.just("read"), _KEYS, _NUMBERS),
-    st.tuples(st.just("read_line"), _KEYS, _NUMBERS),
-    st.tuples(st.just("commit"), _KEYS, _NUMBERS),
-    st.tuples(st.just("fail"), _KEYS, _NUMBERS),
-)
-_UNITS = st.lists(st.tuples(st.lists(_STEPS, max_size=8), st.booleans()), min_size=1, max_size=6)
+_STEPS = {
+    "add_order": lambda uow, it: uow.orders.add(it.order),
+    "save_order": lambda uow, it: uow.orders.save(replace(uow.orders.get_for_update(it.key), reason=it.text, reopened=it.number)),
+    "add_line": lambda uow, it: uow.orders.add_line(it.line),
+    "save_line": lambda uow, it: uow.orders.save_line(it.line),
+    "work_order": lambda uow, it: uow.orders.save_work_order(
+        WorkOrder(order=it.key, adapter=f"a{it.number}", changed_at=NOW, reason=it.key)
+    ),
+    "labels": lambda uow, it: uow.orders.set_labels(it.key, it.labels),
+    "event": lambda uow, it: uow.events.add(Event(order=it.key, at=NOW, action=it.step, text=it.text)),
+    "set": lambda uow, it: uow.key_values.set(it.key, it.text),
+    "job": lambda uow, it: uow.jobs.add(it.job),
+    "save_job": lambda uow, it: [uow.jobs.save(job.mark_started(NOW)) for job in uow.jobs.list_for_order(it.key)],
+    "report": lambda uow, it: uow.reports.add(it.report),
+    "save_report": lambda uow, it: uow.reports.save(it.report),
+    "alert": lambda uow, it: uow.alerts.open(
+        Alert(condition=ConditionId.LABELS_LOW, subject=it.key, detail=it.text, since=NOW, opened_at=NOW)
+    ),
+    "close_alert": lambda uow, it: uow.alerts.close(AlertKey(ConditionId.LABELS_LOW, it.key), now=NOW),
+    "read": lambda uow, it: (
+        uow.orders.existing([f"task-{it.key}"]),
+        uow.orders.labels_in_use(["shared", f"{it.number}"], except_order="R0"),
+        uow.orders.lines(it.key),
+        uow.orders.work_orders(it.key),
+        uow.key_values.get(it.key),
+    ),
+    "read_line": lambda uow, it: (uow.orders.line(f"L{it.number}"), uow.orders.by_barcode("shared", "lis")),
+    "commit": lambda uow, it: uow.commit(),
+    "fail": lambda uow, it: 1 / 0,
+}
+_STEP = st.tuples(st.sampled_from(list(_STEPS)), st.sampled_from(["R1", "R2"]), st.integers(0, 3))
+_UNITS = st.lists(st.tuples(st.lists(_STEP, max_size=8), st.booleans()), min_size=1, max_size=6)
 
 
 def make_unit(steps, commits, factory):
     def work(uow):
-        seen = [take_step(uow, step, key, number, factory) for step, key, number in steps]
+        seen = [_STEPS[step](uow, records_of(factory, step, key, number)) for step, key, number in steps]
         if commits:
             uow.commit()
         return seen
@@ -267,51 +250,20 @@ def make_unit(steps, commits, factory):
     return work
 
 
-def take_step(uow, step, key, number, factory):
-    text, now = f"{step} {number}", factory.now
-    order = OrderRecord(key=key, task_id=f"task-{key}", seen_at=now, changed_at=now, reason=text)
-    line = LineRecord(key=f"L{number}", order=key, task_id=f"t{number}", changed_at=now, item=text, adapter="lis")
-    report = ReportRecord(key=f"P{number}", source=key, message="m", received_at=now, changed_at=now, body=b"", reason=text)
-    match step:
-        case "add_order":
-            uow.orders.add(order)
-        case "save_order":
-            uow.orders.save(replace(uow.orders.get_for_update(key), reason=text, reopened=number))
-        case "add_line":
-            uow.orders.add_line(line)
-        case "save_line":
-            uow.orders.save_line(line)
-        case "work_order":
-            uow.orders.save_work_order(WorkOrder(order=key, adapter=f"a{number}", changed_at=now, reason=key))
-        case "labels":
-            uow.orders.set_labels(key, [factory.label(f"{number}", line), factory.label("shared", line)])
-        case "event":
-            uow.events.add(Event(order=key, at=now, action=step, text=text))
-        case "set":
-            uow.key_values.set(key, text)
-        case "job":
-            return uow.jobs.add(factory.job(f"{key} {number}", ordering_key=key, order=key))
-        case "save_job":
-            return [uow.jobs.save(job.mark_started(now)) for job in uow.jobs.list_for_order(key)]
-        case "report":
-            return uow.reports.add(report)
-        case "save_report":
-            uow.reports.save(report)
-        case "alert":
-            return uow.alerts.open(Alert(condition=ConditionId.LABELS_LOW, subject=key, detail=text, since=now, opened_at=now))
-        case "close_alert":
-            return uow.alerts.close(AlertKey(ConditionId.LABELS_LOW, key), now=now)
-        case "read":
-            order_there = uow.orders.existing([f"task-{key}"])
-            used = uow.orders.labels_in_use(["shared", f"{number}"], except_order="R0")
-            return order_there, uow.orders.lines(key), uow.orders.work_orders(key), uow.key_values.get(key), used
-        case "read_line":
-            return uow.orders.line(f"L{number}"), uow.orders.by_barcode("shared", "lis")
-        case "commit":
-            uow.commit()
-        case "fail":
-            raise ZeroDivisionError
-    return None
+def records_of(make, step, key, number):
+    text = f"{step} {number}"
+    line = LineRecord(key=f"L{number}", order=key, task_id=f"t{number}", changed_at=NOW, item=text, adapter="lis")
+    return SimpleNamespace(
+        step=step,
+        key=key,
+        number=number,
+        text=text,
+        line=line,
+        order=OrderRecord(key=key, task_id=f"task-{key}", seen_at=NOW, changed_at=NOW, reason=text),
+        report=ReportRecord(key=f"P{number}", source=key, message="m", received_at=NOW, changed_at=NOW, body=b"", reason=text),
+        labels=[make.label(f"{number}", line), make.label("shared", line)],
+        job=make.job(f"{key} {number}", ordering_key=key, order=key),
+    )
 
 
 _VOLATILE = {"jobs": ("created_at", "changed_at")}

@@ -22,7 +22,7 @@ VALUES, KILLED_AT = 90, 3
 OLD, NEW = new_key(), new_key()
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     found: str = f"sqlite:///{tmp_path / 'lab.db'}" if request.param == "sqlite" else request.getfixturevalue("postgres_url")
     upgrade(found)

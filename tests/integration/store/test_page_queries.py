@@ -30,7 +30,7 @@ NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 OLD_KEY, KEY = new_key(), new_key()
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     found = f"sqlite:///{tmp_path / 'lab.db'}" if request.param == "sqlite" else request.getfixturevalue("postgres_url")
     upgrade(found)

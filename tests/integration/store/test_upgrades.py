@@ -25,7 +25,7 @@ from tests.harness.schemas import ADDITIVE, REBUILT, closing_engine, content, de
 _KEY = new_key()
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path / 'lab.db'}"
