@@ -7,14 +7,16 @@ import os
 import shutil
 import sqlite3
 import stat
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
+from sqlalchemy import text
 
 from lab_agent.crypto import Cipher, new_key
 from lab_agent.domain.workers import WorkerRecord
@@ -22,10 +24,14 @@ from lab_agent.errors import CryptoError, InputError, SchemaMismatchError, Store
 from lab_agent.settings.backup import BackupSettings
 from lab_agent.settings.groups import StoreSettings
 from lab_agent.store.agent_lock import AgentLock
-from lab_agent.store.backups import list_backups, make_backup, prune_backups, restore_backup
+from lab_agent.store.backups import Backup, RestoredBackup, list_backups, make_backup, prune_backups, restore_backup
+from lab_agent.store.opening import build_cipher
 from lab_agent.store.schema import upgrade
+from lab_agent.store.schema_versions import head_revision
 from lab_agent.store.unit_of_work import SqlStore
 from tests.harness.proof import FIGURES, SHARE
+from tests.harness.schemas import closing_engine
+from tests.integration.store.conftest import UnitOfWorkRunner
 
 NOW = datetime(2026, 3, 1, 2, 30, tzinfo=UTC)
 BACKUPS = max(2, round(50 * SHARE))
@@ -39,10 +45,8 @@ def settings(sql_url: str, key: str, monkeypatch: pytest.MonkeyPatch) -> StoreSe
 
 
 @pytest.fixture
-def postgres_settings(postgres_url: str, key: str, monkeypatch: pytest.MonkeyPatch) -> StoreSettings:
-    upgrade(postgres_url)
-    _use_programs_of(postgres_url, monkeypatch)
-    return StoreSettings.model_validate({"url": postgres_url, "encryption_keys": [key]})
+def sqlite_settings(sqlite_url: str, key: str) -> StoreSettings:
+    return StoreSettings.model_validate({"url": sqlite_url, "encryption_keys": [key]})
 
 
 def _use_programs_of(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,213 +62,165 @@ def _version(url: str) -> str:
         return str(connection.info.server_version // 10_000)
 
 
-async def write_value(store: SqlStore, value: str) -> None:
-    def write(uow):
-        uow.key_values.set("test", value)
-        uow.commit()
-
-    await store.run(write)
+async def write_value(settings: StoreSettings, value: str) -> None:
+    await within_store(settings, lambda transact: transact.key_values.set("test", value))
 
 
-async def read_value(settings: StoreSettings, key: str) -> str | None:
-    store = SqlStore(settings.url, Cipher(key))
+async def read_value(settings: StoreSettings) -> str | None:
+    return await within_store(settings, lambda transact: transact.key_values.get("test"))
+
+
+async def within_store(settings: StoreSettings, work: Callable[[UnitOfWorkRunner], Awaitable[Any]]) -> Any:
+    store = SqlStore(settings.url, build_cipher(settings))
     try:
-        return await store.run_read_only(lambda uow: uow.key_values.get("test"))
+        return await work(UnitOfWorkRunner(store))
     finally:
         await store.close()
 
 
+async def backed_up(settings: StoreSettings, folder: Path, *, encrypt: bool = False, at: datetime = NOW) -> Backup:
+    return await asyncio.to_thread(make_backup, settings, folder, at, encrypt=encrypt)
+
+
+async def restored(settings: StoreSettings, made: Backup, at: datetime = NOW) -> RestoredBackup:
+    return await asyncio.to_thread(restore_backup, settings, made.path, at)
+
+
 @pytest.mark.parametrize("encrypt", [False, True], ids=["plain", "encrypted"])
-async def test_restored_database_is_as_it_was(settings: StoreSettings, key: str, tmp_path: Path, encrypt: bool) -> None:
-    store = SqlStore(settings.url, Cipher(key))
-    await write_value(store, "before the backup")
-    made = await asyncio.to_thread(make_backup, settings, tmp_path / "backups", NOW, encrypt=encrypt)
-    await write_value(store, "after the backup")
-    await store.close()
+async def test_restored_database_is_as_it_was(settings: StoreSettings, tmp_path: Path, encrypt: bool) -> None:
+    await write_value(settings, "CANARY before the backup")
+    made = await backed_up(settings, tmp_path / "backups", encrypt=encrypt)
+    await write_value(settings, "after the backup")
     assert stat.S_IMODE(made.path.stat().st_mode) == 0o600
-    done = await asyncio.to_thread(restore_backup, settings, made.path, NOW)
-    assert await read_value(settings, key) == "before the backup"
+    is_readable = settings.url.startswith("sqlite") and not encrypt  # a dump is compressed
+    assert (b"CANARY" in made.path.read_bytes()) is is_readable
+    done = await restored(settings, made)
+    assert await read_value(settings) == "CANARY before the backup"
     assert done.made_at == NOW
-    assert made.path.exists()
     assert list_backups(tmp_path / "backups") == (made,)
     assert [each.name for each in (tmp_path / "backups").iterdir()] == [made.path.name], "nothing is left beside it"
 
 
-async def test_encrypted_backup_says_nothing(settings: StoreSettings, key: str, tmp_path: Path) -> None:
-    store = SqlStore(settings.url, Cipher(key))
-    await write_value(store, "CANARY-VALUE")
-    await store.close()
-    plain = await asyncio.to_thread(make_backup, settings, tmp_path / "plain", NOW, encrypt=False)
-    sealed = await asyncio.to_thread(make_backup, settings, tmp_path / "sealed", NOW, encrypt=True)
-    assert b"CANARY-VALUE" not in sealed.path.read_bytes()
-    if settings.url.startswith("sqlite"):  # a dump is compressed
-        assert b"CANARY-VALUE" in plain.path.read_bytes()
-
-
 @pytest.mark.parametrize(
-    "damage", [lambda data: data[:-40], lambda data: data[:200] + bytes([data[200] ^ 1]) + data[201:]], ids=["cut", "altered"]
+    ("encrypt", "damage"),
+    [
+        (True, lambda data: data[:-40]),
+        (True, lambda data: data[:200] + bytes([data[200] ^ 1]) + data[201:]),
+        (False, lambda data: data[: len(data) // 3] + b"\x00" * 9000),
+    ],
+    ids=["cut", "altered", "plain"],
 )
-async def test_damaged_encrypted_backup_is_refused(
-    settings: StoreSettings, key: str, tmp_path: Path, damage: Callable[[bytes], bytes]
+async def test_damaged_backup_is_refused_and_database_stays(
+    settings: StoreSettings, tmp_path: Path, encrypt: bool, damage: Callable[[bytes], bytes]
 ) -> None:
-    made = await asyncio.to_thread(make_backup, settings, tmp_path, NOW, encrypt=True)
+    made = await backed_up(settings, tmp_path / "b", encrypt=encrypt)
     made.path.write_bytes(damage(made.path.read_bytes()))
-    with pytest.raises(CryptoError):
-        await asyncio.to_thread(restore_backup, settings, made.path, NOW)
-    assert await read_value(settings, key) is None
+    await write_value(settings, "kept")
+    with pytest.raises(CryptoError if encrypt else StoreError):
+        await restored(settings, made)
+    assert await read_value(settings) == "kept"
 
 
-async def test_damaged_backup_is_refused_and_database_stays(settings: StoreSettings, key: str, tmp_path: Path) -> None:
-    made = await asyncio.to_thread(make_backup, settings, tmp_path / "b", NOW, encrypt=False)
-    data = made.path.read_bytes()
-    made.path.write_bytes(data[: len(data) // 3] + b"\x00" * 9000)
-    store = SqlStore(settings.url, Cipher(key))
-    await write_value(store, "kept")
-    await store.close()
-    with pytest.raises(StoreError):
-        await asyncio.to_thread(restore_backup, settings, made.path, NOW)
-    assert await read_value(settings, key) == "kept"
+async def test_backup_of_newer_program_is_refused(settings: StoreSettings, tmp_path: Path) -> None:
+    def set_version(version: str, url: str = settings.url) -> None:
+        with closing_engine(url) as engine, engine.begin() as connection:
+            connection.execute(text(f"UPDATE alembic_version SET version_num = '{version}'"))
 
-
-async def test_backup_of_newer_program_is_refused(settings: StoreSettings, key: str, tmp_path: Path) -> None:
-    newer = "UPDATE alembic_version SET version_num = '9999'"
-    older = "UPDATE alembic_version SET version_num = '{}'"
-
-    def change(statement: str) -> None:
-        if settings.url.startswith("sqlite"):
-            with closing(sqlite3.connect(tmp_path / "lab.db", isolation_level=None)) as connection:
-                connection.execute(statement)
-        else:
-            with psycopg.connect(settings.url, autocommit=True) as connection:
-                connection.execute(statement)  # type: ignore[arg-type]  # text of this test
-
-    from lab_agent.store.schema_versions import head_revision  # noqa: PLC0415 - named where it is used
-
-    made = await asyncio.to_thread(make_backup, settings, tmp_path / "b", NOW, encrypt=False)
-    change(newer)
+    made = await backed_up(settings, tmp_path / "b")
+    set_version("9999")
     try:
         with pytest.raises(SchemaMismatchError):
-            await asyncio.to_thread(make_backup, settings, tmp_path / "b", NOW, encrypt=False)
+            await backed_up(settings, tmp_path / "b")
     finally:
-        change(older.format(head_revision()))
+        set_version(head_revision())
     if settings.url.startswith("sqlite"):
-        with closing(sqlite3.connect(made.path, isolation_level=None)) as connection:
-            connection.execute(newer)
+        set_version("9999", f"sqlite:///{made.path}")
         with pytest.raises(SchemaMismatchError):
-            await asyncio.to_thread(restore_backup, settings, made.path, NOW)
-    assert await read_value(settings, key) is None
+            await restored(settings, made)
+    assert await read_value(settings) is None
 
 
-async def test_backup_of_other_key_is_refused(sqlite_url: str, key: str, tmp_path: Path) -> None:
-    settings = StoreSettings.model_validate({"url": sqlite_url, "encryption_keys": [key]})
-    store = SqlStore(settings.url, Cipher(key))
-    await write_value(store, "kept")
-    await store.close()
-    made = await asyncio.to_thread(make_backup, settings, tmp_path / "b", NOW, encrypt=False)
-    other = StoreSettings.model_validate({"url": sqlite_url, "encryption_keys": [new_key()]})
+async def test_backup_of_other_key_is_refused(sqlite_settings: StoreSettings, tmp_path: Path) -> None:
+    await write_value(sqlite_settings, "kept")
+    made = await backed_up(sqlite_settings, tmp_path / "b")
+    other = StoreSettings.model_validate({"url": sqlite_settings.url, "encryption_keys": [new_key()]})
     with pytest.raises(CryptoError):
-        await asyncio.to_thread(restore_backup, other, made.path, NOW)
-    assert await read_value(settings, key) == "kept"
+        await restored(other, made)
+    assert await read_value(sqlite_settings) == "kept"
 
 
-def test_what_is_no_backup_is_refused(sqlite_url: str, key: str, tmp_path: Path) -> None:
-    settings = StoreSettings.model_validate({"url": sqlite_url, "encryption_keys": [key]})
-    with pytest.raises(InputError):
-        restore_backup(settings, tmp_path / "missing.db", NOW)
+def test_what_is_no_backup_is_refused(sqlite_settings: StoreSettings, tmp_path: Path) -> None:
     (tmp_path / "text.db").write_text("no database")
-    with pytest.raises(StoreError):
-        restore_backup(settings, tmp_path / "text.db", NOW)
     with closing(sqlite3.connect(tmp_path / "other.db")) as connection:
         connection.execute("CREATE TABLE other (x)")
-    with pytest.raises(SchemaMismatchError):
-        restore_backup(settings, tmp_path / "other.db", NOW)
+    for name, error in (("missing.db", InputError), ("text.db", StoreError), ("other.db", SchemaMismatchError)):
+        with pytest.raises(error):
+            restore_backup(sqlite_settings, tmp_path / name, NOW)
+    with pytest.raises(StoreError, match="cannot be written"):
+        make_backup(sqlite_settings, tmp_path / "text.db", NOW, encrypt=False)
 
 
-def test_restore_beside_a_running_agent_is_refused(sqlite_url: str, key: str, tmp_path: Path) -> None:
-    settings = StoreSettings.model_validate({"url": sqlite_url, "encryption_keys": [key]})
-    made = make_backup(settings, tmp_path / "b", NOW, encrypt=False)
-    lock = AgentLock(sqlite_url)
+async def test_restore_beside_a_running_agent_is_refused(sqlite_settings: StoreSettings, tmp_path: Path) -> None:
+    made = await backed_up(sqlite_settings, tmp_path / "b")
+    lock = AgentLock(sqlite_settings.url)
     lock.acquire(NOW)
-    try:
-        with pytest.raises(StoreUnreachableError) as refused:
-            restore_backup(settings, made.path, NOW)
-    finally:
-        lock.release()
+    with pytest.raises(StoreUnreachableError) as refused:
+        await restored(sqlite_settings, made)
+    lock.release()
     assert refused.value.fault is StoreFault.SECOND_AGENT
 
 
-async def test_restore_beside_workers_that_live_is_refused(postgres_settings: StoreSettings, key: str, tmp_path: Path) -> None:
+async def test_restore_beside_workers_that_live_is_refused(
+    postgres_url: str, key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """PostgreSQL has no lock of an agent; its heartbeat tells. One that was killed, or has stopped, hinders nobody."""
-    settings = postgres_settings
+    upgrade(postgres_url)
+    _use_programs_of(postgres_url, monkeypatch)
+    settings = StoreSettings.model_validate({"url": postgres_url, "encryption_keys": [key]})
     worker = WorkerRecord(name="w", host="lab1", pid=77, version="1", mode="work", started_at=NOW, beat_at=NOW)
-
-    async def save(record: WorkerRecord) -> None:
-        def write(uow):
-            uow.workers.save(record)
-            uow.key_values.set("test", "kept")
-            uow.commit()
-
-        store = SqlStore(settings.url, Cipher(key))
-        await store.run(write)
-        await store.close()
-
-    made = await asyncio.to_thread(make_backup, settings, tmp_path / "b", NOW, encrypt=False)
-    await save(worker)
+    made = await backed_up(settings, tmp_path / "b")
+    await write_value(settings, "kept")
+    await within_store(settings, lambda transact: transact.workers.save(worker))
     with pytest.raises(StoreUnreachableError, match="host lab1, process 77") as refused:
-        await asyncio.to_thread(restore_backup, settings, made.path, NOW + timedelta(seconds=5))
+        await restored(settings, made, NOW + timedelta(seconds=5))
     assert refused.value.fault is StoreFault.SECOND_AGENT
-    assert await read_value(settings, key) == "kept"
-    await asyncio.to_thread(restore_backup, settings, made.path, NOW + timedelta(minutes=5))
-    assert await read_value(settings, key) is None
-    await save(replace(worker, stopped_at=NOW))
-    await asyncio.to_thread(restore_backup, settings, made.path, NOW + timedelta(seconds=5))
+    assert await read_value(settings) == "kept"
+    await restored(settings, made, NOW + timedelta(minutes=5))
+    assert await read_value(settings) is None
+    await within_store(settings, lambda transact: transact.workers.save(replace(worker, stopped_at=NOW)))
+    await restored(settings, made, NOW + timedelta(seconds=5))
 
 
-def test_restore_that_is_cut_off_leaves_the_database(sqlite_url: str, key: str, tmp_path: Path) -> None:
+def test_restore_that_is_cut_off_leaves_the_database(sqlite_settings: StoreSettings, tmp_path: Path) -> None:
     """What is to be known of a backup is written before it is put there: nobody finds one that does not say what it is."""
-    settings = StoreSettings.model_validate({"url": sqlite_url, "encryption_keys": [key]})
-    made = make_backup(settings, tmp_path / "b", NOW, encrypt=False)
+    made = make_backup(sqlite_settings, tmp_path / "b", NOW, encrypt=False)
     before = (tmp_path / "lab.db").stat().st_ino
 
     def cut_off(_: str) -> None:
         raise StoreError("power cut")
 
     with pytest.raises(StoreError, match="power cut"):
-        restore_backup(settings, made.path, NOW, prepare=cut_off)
+        restore_backup(sqlite_settings, made.path, NOW, prepare=cut_off)
     assert (tmp_path / "lab.db").stat().st_ino == before
     assert not list(tmp_path.glob("*.replaced-*"))
 
 
-async def test_replaced_database_stays_beside_it_with_its_log(sqlite_url: str, key: str, tmp_path: Path) -> None:
-    settings = StoreSettings.model_validate({"url": sqlite_url, "encryption_keys": [key]})
-    made = make_backup(settings, tmp_path / "b", NOW, encrypt=False)
-    store = SqlStore(sqlite_url, Cipher(key))
-    await write_value(store, "after the backup")
+async def test_replaced_database_stays_beside_it_with_its_log(sqlite_settings: StoreSettings, key: str, tmp_path: Path) -> None:
+    made = await backed_up(sqlite_settings, tmp_path / "b")
+    store = SqlStore(sqlite_settings.url, Cipher(key))
+    await UnitOfWorkRunner(store).key_values.set("test", "after the backup")
     for ending in ("", "-wal"):  # as a power cut leaves them
         shutil.copy(tmp_path / f"lab.db{ending}", tmp_path / f"cut{ending}")
     await store.close()
     for ending in ("", "-wal"):
         (tmp_path / f"cut{ending}").rename(tmp_path / f"lab.db{ending}")
-    done = await asyncio.to_thread(restore_backup, settings, made.path, NOW)
-    assert await read_value(settings, key) is None
-    assert done.replaced is not None
+    done = await restored(sqlite_settings, made)
+    assert await read_value(sqlite_settings) is None
     kept = StoreSettings.model_validate({"url": f"sqlite:///{done.replaced}", "encryption_keys": [key]})
-    assert await read_value(kept, key) == "after the backup"
-
-
-def test_lost_database_is_restored(sqlite_url: str, key: str, tmp_path: Path) -> None:
-    settings = StoreSettings.model_validate({"url": sqlite_url, "encryption_keys": [key]})
-    made = make_backup(settings, tmp_path / "b", NOW, encrypt=False)
+    assert await read_value(kept) == "after the backup"
     (tmp_path / "lab.db").unlink()
-    assert restore_backup(settings, made.path, NOW).replaced is None
+    assert (await restored(sqlite_settings, made)).replaced is None, "nothing was there"
     assert (tmp_path / "lab.db").exists()
-
-
-def test_folder_that_cannot_be_written_is_told(sqlite_url: str, key: str, tmp_path: Path) -> None:
-    settings = StoreSettings.model_validate({"url": sqlite_url, "encryption_keys": [key]})
-    (tmp_path / "b").write_text("a file")
-    with pytest.raises(StoreError, match="cannot be written"):
-        make_backup(settings, tmp_path / "b", NOW, encrypt=False)
 
 
 def test_backups_are_kept_by_number_and_age(tmp_path: Path) -> None:
@@ -282,26 +238,25 @@ def test_backups_are_kept_by_number_and_age(tmp_path: Path) -> None:
 
 @pytest.mark.proof
 @pytest.mark.timeout(900)
-async def test_each_backup_during_writes_is_whole(sqlite_url: str, key: str, tmp_path: Path) -> None:
+async def test_each_backup_during_writes_is_whole(sqlite_settings: StoreSettings, key: str, tmp_path: Path) -> None:
     """Somebody writes all the time: each copy holds a state that was committed, and none that was left behind."""
-    settings = StoreSettings.model_validate({"url": sqlite_url, "encryption_keys": [key]})
-    store = SqlStore(sqlite_url, Cipher(key))
+    store = SqlStore(sqlite_settings.url, Cipher(key))
     written = 0
 
     async def write_on() -> None:
         nonlocal written
         while True:
-            await write_value(store, str(written + 1))
+            await UnitOfWorkRunner(store).key_values.set("test", str(written + 1))
             written += 1
 
     writing = asyncio.create_task(write_on())
     try:
         for number in range(BACKUPS):
             before = written
-            made = await asyncio.to_thread(make_backup, settings, tmp_path / "b", NOW + timedelta(seconds=number), encrypt=False)
+            made = await backed_up(sqlite_settings, tmp_path / "b", at=NOW + timedelta(seconds=number))
             target = StoreSettings.model_validate({"url": f"sqlite:///{tmp_path / f'r{number}.db'}", "encryption_keys": [key]})
-            await asyncio.to_thread(restore_backup, target, made.path, NOW)
-            found = await read_value(target, key)
+            await restored(target, made)
+            found = await read_value(target)
             assert found is not None or before == 0
             assert before <= int(found or 0) <= written + 1
     finally:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -11,62 +13,51 @@ import textwrap
 import threading
 import time
 from contextlib import closing
-from datetime import UTC, datetime, timedelta
+from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
 from lab_agent.crypto import Cipher
-from lab_agent.domain.job_records import JobKind
+from lab_agent.domain.job_records import JobKind, NewJob
+from lab_agent.domain.records import OrderRecord
 from lab_agent.errors import LeaseLostError
 from lab_agent.store.unit_of_work import SqlStore
 from tests.harness.clock import DEADLINE
 from tests.harness.forked_programs import process_context
 from tests.harness.proof import FIGURES, SHARE
+from tests.integration.store.conftest import NOW, RecordFactory, UnitOfWorkRunner
 
 JOBS = 200
 LEASE = timedelta(minutes=5)
 
 
-async def _fill(do, make, keys):
-    def work(uow):
-        for number in range(JOBS):
-            uow.jobs.add(make.job(f"e{number}", ordering_key=f"key-{number % keys}"))
-
-    await do(work)
+async def _fill(transact, keys):
+    make = RecordFactory()
+    await transact.jobs.add_all([make.job(f"e{number}", ordering_key=f"key-{number % keys}") for number in range(JOBS)])
 
 
-async def _work_off(store, owner, now):
+async def _work_off(store, owner):
     """Claim and finish until nothing is left; gives what was claimed, in order, as (id, ordering key)."""
-    took = []
-
-    def claim(uow):
-        found = uow.jobs.claim({frozenset(JobKind): 3}, owner=owner, now=now, lease=LEASE)
-        uow.commit()
-        return found
+    transact, took = UnitOfWorkRunner(store), []
 
     def left(connection):
         return connection.exec_driver_sql("SELECT count(*) FROM jobs WHERE state <> 'done'").scalar()
 
-    while True:
-        for job in (found := await store.run(claim)):
+    while (found := await transact.claim(limit=3, owner=owner, lease=LEASE)) or await store.read(left):
+        for job in found:
             took.append((job.id, job.ordering_key))
-
-            def finish(uow, job=job):
-                uow.jobs.save(job.complete(now))
-                uow.commit()
-
-            await store.run(finish)
+            await transact.jobs.save(job.complete(NOW))
         if not found:
-            if not await store.read(left):
-                return took
             await asyncio.sleep(0.01)  # others hold what is left
+    return took
 
 
-def _process(url, key, owner, now, results):
+def _process(url, key, owner, results):
     async def main():
         store = SqlStore(url, Cipher(key))
         try:
-            return await _work_off(store, owner, now)
+            return await _work_off(store, owner)
         finally:
             await store.close()
 
@@ -74,18 +65,17 @@ def _process(url, key, owner, now, results):
 
 
 @pytest.mark.parametrize("keys", [JOBS, 7])
-async def test_tasks_of_one_process_share_jobs(transact, store, factory, keys):
-    await _fill(transact, factory, keys)
-    took = await asyncio.gather(*(_work_off(store, f"w{number}", factory.now) for number in range(6)))
+async def test_tasks_of_one_process_share_jobs(transact, store, keys):
+    await _fill(transact, keys)
+    took = await asyncio.gather(*(_work_off(store, f"w{number}") for number in range(6)))
     _each_once(took)
 
 
-@pytest.mark.parametrize("keys", [50])
-async def test_processes_share_jobs(transact, sql_url, key, factory, keys):
-    await _fill(transact, factory, keys)
+async def test_processes_share_jobs(transact, sql_url, key):
+    await _fill(transact, 50)
     context = process_context()
     results = context.Queue()
-    workers = [context.Process(target=_process, args=(sql_url, key, f"p{n}", factory.now, results)) for n in range(2)]
+    workers = [context.Process(target=_process, args=(sql_url, key, f"p{n}", results)) for n in range(2)]
     for worker in workers:
         worker.start()
     took = [await asyncio.to_thread(results.get, timeout=DEADLINE) for _ in workers]
@@ -103,9 +93,9 @@ def _each_once(took):
             assert mine == sorted(mine)
 
 
-async def test_ordering_key_never_has_two_jobs_in_flight(transact, store, factory):
+async def test_ordering_key_never_has_two_jobs_in_flight(transact, factory):
     """Jobs are dead-lettered and retried by an operator while workers claim."""
-    await transact(lambda uow: [uow.jobs.add(factory.job(f"e{number}", ordering_key="same")) for number in range(8)])
+    await transact.jobs.add_all([factory.job(f"e{number}", ordering_key="same") for number in range(8)])
     working: set[int] = set()
     clashes: list[set[int]] = []
     ended = 0
@@ -140,70 +130,72 @@ async def test_ordering_key_never_has_two_jobs_in_flight(transact, store, factor
     assert clashes == []
 
 
-async def test_concurrent_order_updates_are_serialized(transact, store, factory):
+async def test_concurrent_order_updates_are_serialized(transact, factory):
     await transact.orders.add(factory.order("R1", seen_lines=()))
 
     def append(uow, name):
         order = uow.orders.get_for_update("R1")
         time.sleep(0.002)
-        uow.orders.save(type(order)(**{**_fields(order), "seen_lines": (*order.seen_lines, name)}))
+        uow.orders.save(replace(order, seen_lines=(*order.seen_lines, name)))
 
     await asyncio.gather(*(transact(lambda uow, n=n: append(uow, f"{n}")) for n in range(20)))
     order = await transact.orders.get_for_update("R1")
     assert sorted(order.seen_lines, key=int) == [f"{n}" for n in range(20)]
 
 
-def _fields(record):
-    return {name: getattr(record, name) for name in record.__dataclass_fields__}
+@pytest.mark.parametrize("lock", ["a value", "the order"])
+async def test_lock_shows_what_its_holder_before_has_written(transact, factory, lock):
+    """Whoever has set a key, or has the order, sees it: labels and rate limits are given out behind such locks."""
+    await transact.orders.add(factory.order("R1"))
+
+    def add_line(uow, number):
+        uow.orders.lines("R1")  # what is read before the lock may be out of date behind it
+        if lock == "the order":
+            uow.orders.get_for_update("R1")
+        else:
+            uow.key_values.set("lock", f"{number}")
+        seen = uow.orders.lines("R1")
+        time.sleep(0.002)
+        uow.orders.add_line(factory.line("R1", key=f"L{len(seen)}"))
+
+    await asyncio.gather(*(transact(lambda uow, n=n: add_line(uow, n)) for n in range(10)))
+    assert [line.key for line in await transact.orders.lines("R1")] == [f"L{number}" for number in range(10)]
 
 
-async def test_concurrent_adds_store_one_job(transact, factory):
+@pytest.mark.parametrize("what", ["job", "refresh lease"])
+async def test_one_of_many_at_once_gets_it(transact, factory, what):
     new = factory.job("once")
-    added = await asyncio.gather(*(transact.jobs.add(new) for _ in range(12)))
-    assert sorted(added) == [False] * 11 + [True]
 
-
-async def test_refresh_lease_goes_to_one_of_many(transact, factory):
     def take(uow, owner):
-        return uow.oauth_tokens.acquire_refresh_lease(owner, now=factory.now, lease=LEASE)
+        if what == "job":
+            return uow.jobs.add(new)
+        return uow.oauth_tokens.acquire_refresh_lease(owner, now=NOW, lease=LEASE)
 
     took = await asyncio.gather(*(transact(lambda uow, n=n: take(uow, f"w{n}")) for n in range(12)))
     assert sorted(took) == [False] * 11 + [True]
 
 
-KILLED = textwrap.dedent("""
-    import asyncio, os, sys, time
-    from datetime import UTC, datetime
-    from lab_agent.crypto import Cipher
-    from lab_agent.domain.records import OrderRecord
-    from lab_agent.domain.job_records import JobKind, NewJob
-    from lab_agent.store.unit_of_work import SqlStore
-
+def _die_in_the_middle(url, key):
     def work(uow):
-        now = datetime.now(UTC)
         for number in range(50):
-            uow.orders.add(OrderRecord(key=f"R{number}", task_id=f"t{number}", seen_at=now, changed_at=now))
-            uow.jobs.add(NewJob(kind=JobKind.FETCH_ORDER, dedup_key=f"e{number}", ordering_key="l", target="s", due_at=now))
-        print("in the middle", flush=True)
-        time.sleep(60)
-        uow.commit()
+            uow.orders.add(OrderRecord(key=f"R{number}", task_id=f"t{number}", seen_at=NOW, changed_at=NOW))
+            uow.jobs.add(NewJob(kind=JobKind.FETCH_ORDER, dedup_key=f"e{number}", ordering_key="l", target="s", due_at=NOW))
+        uow.orders.existing(["t1"])  # what was written is sent
+        os.kill(os.getpid(), signal.SIGKILL)
 
-    store = SqlStore(sys.argv[1], Cipher(sys.argv[2]))
-    asyncio.run(store.run(work))
-""")
+    asyncio.run(SqlStore(url, Cipher(key)).run(work))
 
 
 async def test_kill_mid_transaction_leaves_nothing_partial(transact, sql_url, key, factory):
     await transact.key_values.set("before", "kept")
-    process = await asyncio.create_subprocess_exec(sys.executable, "-c", KILLED, sql_url, key, stdout=subprocess.PIPE)
-    assert await asyncio.wait_for(process.stdout.readline(), DEADLINE) == b"in the middle\n"
-    process.kill()
-    await process.wait()
-    order = factory.order("R1", task_id="t1")
-    await transact.orders.add(order)
+    process = process_context().Process(target=_die_in_the_middle, args=(sql_url, key))
+    process.start()
+    await asyncio.to_thread(process.join, DEADLINE)
+    assert process.exitcode == -signal.SIGKILL
+    await transact.orders.add(factory.order("R1", task_id="t1"))
     found = await transact(lambda uow: (uow.orders.existing([f"t{n}" for n in range(50)]), uow.key_values.get("before")))
     assert found == ({"t1"}, "kept")
-    assert await transact.claim(now=datetime.now(UTC)) == ()
+    assert await transact.claim() == ()
 
 
 async def test_reads_proceed_during_a_long_write(store):
@@ -307,34 +299,3 @@ async def test_random_kills_lose_no_commit_nor_leave_fragments(sql_url, cipher, 
     assert kept == lines == jobs
     assert printed <= kept
     FIGURES.add(killed_writers=rounds, commits_lost=0)
-
-
-async def test_setting_a_value_is_a_lock_for_what_is_read_next(transact, store, factory):
-    """Whoever has set a key sees what its holder before committed: labels and rate limits are given out behind such locks."""
-    order = factory.order("R1", seen_lines=())
-    await transact.orders.add(order)
-
-    def add_line(uow, number):
-        uow.orders.lines("R1")  # what is read before the lock may be out of date behind it
-        uow.key_values.set("lock", f"{number}")
-        seen = uow.orders.lines("R1")
-        time.sleep(0.002)
-        uow.orders.add_line(factory.line("R1", key=f"L{len(seen)}"))
-
-    await asyncio.gather(*(transact(lambda uow, n=n: add_line(uow, n)) for n in range(10)))
-    lines = await transact.orders.lines("R1")
-    assert [line.key for line in lines] == [f"L{number}" for number in range(10)]
-
-
-async def test_lock_of_order_shows_lines_of_its_holder_before(transact, store, factory):
-    await transact.orders.add(factory.order("R1"))
-
-    def add_line(uow):
-        uow.orders.lines("R1")
-        uow.orders.get_for_update("R1")
-        time.sleep(0.002)
-        uow.orders.add_line(factory.line("R1", key=f"L{len(uow.orders.lines('R1'))}"))
-
-    await asyncio.gather(*(transact(add_line) for _ in range(10)))
-    lines = await transact.orders.lines("R1")
-    assert [line.key for line in lines] == [f"L{number}" for number in range(10)]

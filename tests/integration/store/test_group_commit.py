@@ -288,6 +288,7 @@ def described(found):
     return [type(each) if isinstance(each, Exception) else each for each in found]
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(units=_UNITS)
 async def test_units_together_leave_what_they_leave_one_by_one(units, sqlite_template, tmp_path, cipher):

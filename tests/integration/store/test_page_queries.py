@@ -2,75 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from datetime import UTC, date, datetime, timedelta
-from pathlib import Path
+from datetime import date, timedelta
 from typing import Any
-
-import pytest
 
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey
 from lab_agent.crypto import Cipher, new_key
 from lab_agent.domain.activity import HourlyActivity, Measure, hour_of, summarize
-from lab_agent.domain.ids import LineKey, OrderKey, ResourceId
+from lab_agent.domain.ids import LineKey, OrderKey
 from lab_agent.domain.patient_search import KnownPatient, PatientCriteria, words_of
-from lab_agent.domain.records import LabelUse, LineRecord, OrderRecord
-from lab_agent.domain.state_machines import OrderState, WorkOrderState
+from lab_agent.domain.state_machines import WorkOrderState
 from lab_agent.domain.values import Identifier
 from lab_agent.domain.work_orders import WorkOrder
 from lab_agent.ports.read_models import OrderCriteria, OrderCursor, WaitingSpan
 from lab_agent.ports.repositories import UnitOfWork
 from lab_agent.store.key_rotation import rotate_keys
 from lab_agent.store.queries import SqlQueries
-from lab_agent.store.schema import upgrade
 from lab_agent.store.unit_of_work import SqlStore
+from tests.integration.store.conftest import NOW, RecordFactory, UnitOfWorkRunner
 
-NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
-OLD_KEY, KEY = new_key(), new_key()
-
-
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    found = f"sqlite:///{tmp_path / 'lab.db'}" if request.param == "sqlite" else request.getfixturevalue("postgres_url")
-    upgrade(found)
-    return str(found)
+MAKE = RecordFactory()
 
 
-@pytest.fixture
-async def store(url: str) -> AsyncIterator[SqlStore]:
-    made = SqlStore(url, Cipher(KEY))
-    yield made
-    await made.close()
-
-
-def add_order(
-    uow: UnitOfWork, number: int, *, accession: str | None = None, name: str = "Anna Petrova", **fields: Any
-) -> OrderKey:
-    key = OrderKey(f"R{number:015}")
-    seen = NOW + timedelta(minutes=number)
+def add_order(uow: UnitOfWork, number: int, *, name: str = "Anna Petrova", born: str = "1961-04-12") -> OrderKey:
+    key, seen = OrderKey(f"R{number:015}"), NOW + timedelta(minutes=number)
     requisition = Identifier(system="urn:x", value=f"REQ-{number:04}-Ü")
-    order = OrderRecord(key=key, task_id=ResourceId(f"task-{number:06}"), seen_at=seen, changed_at=seen, requisition=requisition)
-    uow.orders.add(order)
-    line = LineRecord(key=LineKey(f"L{number}"), order=key, task_id=ResourceId(f"lt{number}"), item="001.001", changed_at=seen)
+    uow.orders.add(MAKE.order(key, task_id=f"task-{number:06}", seen_at=seen, changed_at=seen, requisition=requisition))
+    line = MAKE.line(key, LineKey(f"L{number}"), task_id=f"lt{number}", item="001.001")
     uow.orders.add_line(line)
-    label = LabelUse(barcode=f"70{number:08}", order=key, line=line.key, specimen_id="s", patient_reference="p")
-    uow.orders.set_labels(key, [label])
-    part = WorkOrder(order=key, adapter="folder", state=WorkOrderState.HANDED_OVER, changed_at=seen, accession=accession)
-    uow.orders.save_work_order(part)
-    uow.orders.save(order.transition_to(OrderState.FETCHED, seen) if fields.get("fetched") else order)
-    patient = KnownPatient(names=(words_of(name),), birth_dates=frozenset({fields.get("born", "1961-04-12")}))
-    uow.vault.index_patient(key, patient.search_terms)
+    uow.orders.set_labels(key, [MAKE.label(f"70{number:08}", line)])
+    uow.orders.save_work_order(part(key))
+    uow.vault.index_patient(key, KnownPatient(names=(words_of(name),), birth_dates=frozenset({born})).search_terms)
     return key
 
 
-async def write(store: SqlStore, work: Any) -> Any:
-    def committed(uow: UnitOfWork) -> Any:
-        result = work(uow)
-        uow.commit()
-        return result
+def part(key: OrderKey, accession: str | None = None) -> WorkOrder:
+    return WorkOrder(order=key, adapter="folder", state=WorkOrderState.HANDED_OVER, changed_at=NOW, accession=accession)
 
-    return await store.run(committed)
+
+async def add_orders(transact: UnitOfWorkRunner, number: int) -> list[OrderKey]:
+    return [await transact(lambda uow, each=each: add_order(uow, each)) for each in range(number)]
 
 
 async def found(store: SqlStore, **criteria: Any) -> list[str]:
@@ -79,7 +50,9 @@ async def found(store: SqlStore, **criteria: Any) -> list[str]:
 
 async def test_every_read_runs_on_an_empty_database(store: SqlStore) -> None:
     queries, cause = SqlQueries(store), AlertKey(ConditionId.JOBS_OTHER)
-    assert (await queries.overview(now=NOW)).next_due is None
+    overview = await queries.overview(now=NOW)
+    assert (overview.next_due, overview.orders, overview.jobs, overview.alerts) == (None, {}, {}, ())
+    assert (overview.last_poll, overview.due_since) == (None, None)
     assert await queries.activity(since=NOW) == ()
     assert {each.count for each in await queries.measure_hour(NOW)} == {0}
     assert await queries.failures_by_age(now=NOW) == ()
@@ -91,13 +64,15 @@ async def test_every_read_runs_on_an_empty_database(store: SqlStore) -> None:
     assert await queries.catalogue_content(1) is None
     assert await queries.issued_ranges("#") == {}
     assert await queries.labels_issued("a", since=NOW) == 0
+    assert (await queries.needs_attention()).total == 0
     assert (await queries.needs_attention(cause=cause, span=WaitingSpan(after=NOW, until=NOW))).items == ()
+    assert (await queries.unmatched_reports()).items == ()
     assert await store.run_read_only(lambda uow: uow.waiting_groups()) == ()
 
 
-async def test_orders_are_found_by_any_part_of_a_number(store: SqlStore) -> None:
-    keys = [await write(store, lambda uow, number=number: add_order(uow, number)) for number in range(3)]
-    for part, expected in (
+async def test_orders_are_found_by_any_part_of_a_number(store: SqlStore, transact: UnitOfWorkRunner) -> None:
+    keys = await add_orders(transact, 3)
+    for typed, expected in (
         ("0000001", [keys[1]]),
         ("q-0002", [keys[2]]),
         ("-Ü", []),
@@ -109,22 +84,17 @@ async def test_orders_are_found_by_any_part_of_a_number(store: SqlStore) -> None
         ('"OR 1=1', []),
         ("L1", [keys[1]]),
     ):
-        assert await found(store, search=part) == expected, part
-    await write(
-        store,
-        lambda uow: uow.orders.save_work_order(
-            WorkOrder(order=keys[0], adapter="folder", state=WorkOrderState.HANDED_OVER, changed_at=NOW, accession="ACC-77-9")
-        ),
-    )
+        assert await found(store, search=typed) == expected, typed
+    await transact.orders.save_work_order(part(keys[0], "ACC-77-9"))
     assert await found(store, search="c-77") == [keys[0]]
-    await write(store, lambda uow: uow.orders.set_labels(keys[1], []))
+    await transact.orders.set_labels(keys[1], [])
     assert await found(store, search="7000000001") == []
     assert await found(store, item="001.001", adapter="folder", seen_from=NOW, search="task") == keys[::-1]
     assert await found(store, contract="C-1") == []
 
 
-async def test_pages_follow_each_other_both_ways(store: SqlStore) -> None:
-    keys = [await write(store, lambda uow, number=number: add_order(uow, number)) for number in range(7)][::-1]
+async def test_pages_follow_each_other_both_ways(store: SqlStore, transact: UnitOfWorkRunner) -> None:
+    keys = (await add_orders(transact, 7))[::-1]
     queries, seen, cursor = SqlQueries(store), list[str](), None
     while True:
         page = await queries.order_list(OrderCriteria(), cursor=cursor, limit=3)
@@ -133,17 +103,15 @@ async def test_pages_follow_each_other_both_ways(store: SqlStore) -> None:
             break
         cursor = OrderCursor(at=page.orders[-1].seen_at, key=page.orders[-1].key)
     assert seen == keys
-    back = await queries.order_list(
-        OrderCriteria(), cursor=OrderCursor(at=page.orders[0].seen_at, key=page.orders[0].key, backwards=True), limit=3
-    )
+    cursor = OrderCursor(at=page.orders[0].seen_at, key=page.orders[0].key, backwards=True)
+    back = await queries.order_list(OrderCriteria(), cursor=cursor, limit=3)
     assert [each.key for each in back.orders] == keys[3:6]
-    assert back.has_before
-    assert back.has_after
+    assert (back.has_before, back.has_after) == (True, True)
 
 
-async def test_patients_are_found_by_digests_alone(store: SqlStore, url: str) -> None:
-    mine = await write(store, lambda uow: add_order(uow, 1))
-    other = await write(store, lambda uow: add_order(uow, 2, name="Анна Петрова-Ёлкина"))
+async def test_patients_are_found_by_digests_alone(store: SqlStore, transact: UnitOfWorkRunner, sql_url: str, key: str) -> None:
+    mine = await transact(lambda uow: add_order(uow, 1))
+    other = await transact(lambda uow: add_order(uow, 2, name="Анна Петрова-Ёлкина"))
     for criteria, expected in (
         (PatientCriteria(name="petrova"), [mine]),
         (PatientCriteria(name="PETROVA anna", birth_date=date(1961, 4, 12)), [mine]),
@@ -154,26 +122,25 @@ async def test_patients_are_found_by_digests_alone(store: SqlStore, url: str) ->
     ):
         assert await found(store, patient=criteria) == expected, criteria
     assert await found(store, patient=PatientCriteria(name="petrova"), search="task-000002") == []
-    year = await write(store, lambda uow: add_order(uow, 3, name="Olga Novikova", born="1961"))
+    year = await transact(lambda uow: add_order(uow, 3, name="Olga Novikova", born="1961"))
     for day, expected in ((date(1961, 4, 12), [year]), (date(1962, 4, 12), [])):
         assert await found(store, patient=PatientCriteria(name="Novikova", birth_date=day)) == expected
     stored = await store.read(lambda connection: connection.exec_driver_sql("SELECT digest FROM patient_digests").scalars().all())
     assert all(len(each) == 32 and set(each) <= set("0123456789abcdef") for each in stored)
-    await store.close()
-    newer = SqlStore(url, Cipher(new_key_of := new_key(), KEY))
+    newer = SqlStore(sql_url, Cipher(newest := new_key(), key))
     await rotate_keys(newer)
     await newer.close()
-    alone = SqlStore(url, Cipher(new_key_of))
+    alone = SqlStore(sql_url, Cipher(newest))
     assert await found(alone, patient=PatientCriteria(name="petrova")) == [mine]
-    await write(alone, lambda uow: uow.erasure.order(mine, lambda body: body, at=NOW))
+    await UnitOfWorkRunner(alone).erasure.order(mine, lambda body: body, at=NOW)
     assert await found(alone, patient=PatientCriteria(name="petrova")) == []
     await alone.close()
 
 
-async def test_hours_are_kept_and_replaced(store: SqlStore) -> None:
+async def test_hours_are_kept_and_replaced(store: SqlStore, transact: UnitOfWorkRunner) -> None:
     hour = hour_of(NOW)
-    await write(store, lambda uow: uow.activity.save([summarize(hour, Measure.EXCHANGE_CALLS, 4, [1.0, 2.0, 3.0, 40.0])]))
-    await write(store, lambda uow: uow.activity.save([summarize(hour, Measure.EXCHANGE_CALLS, 5, [1.0])]))
+    for count, times in ((4, [1.0, 2.0, 3.0, 40.0]), (5, [1.0])):
+        await transact.activity.save([summarize(hour, Measure.EXCHANGE_CALLS, count, times)])
     expected = HourlyActivity(hour=hour, measure=Measure.EXCHANGE_CALLS, count=5, median=1.0, percentile_95=1.0)
     assert await SqlQueries(store).activity(since=hour) == (expected,)
-    assert await write(store, lambda uow: uow.activity.purge(before=hour + timedelta(hours=1))) == 1
+    assert await transact.activity.purge(before=hour + timedelta(hours=1)) == 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -34,13 +33,8 @@ async def day(transact, factory):
     now = factory.now
     hold = {"held_since": now - 5 * HOUR, "hold_cause": "order.contract-known"}
     held = factory.order("RHELD", state=OrderState.HELD, reason="unknown contract", contract="C9", changed_at=now, **hold)
-    given = factory.order(
-        "RGIVEN",
-        state=OrderState.HANDED_OVER,
-        requisition=Identifier(system="s", value="0042"),
-        seen_at=now + HOUR,
-        expected_at=now - HOUR,
-    )
+    times = {"seen_at": now + HOUR, "expected_at": now - HOUR}
+    given = factory.order("RGIVEN", state=OrderState.HANDED_OVER, requisition=Identifier(system="s", value="0042"), **times)
     closed = factory.order("RCLOSED", state=OrderState.CLOSED, seen_at=now - HOUR)
     lines = [
         factory.line("RGIVEN", "L1", state=LineState.ACCEPTED, accession="A7-1"),
@@ -51,10 +45,8 @@ async def day(transact, factory):
     def work(uow):
         for order in (held, given, closed):
             uow.orders.add(order)
-        handed_over = WorkOrder(
-            order="RGIVEN", adapter="folder", state=WorkOrderState.HANDED_OVER, changed_at=now, accession="A7"
-        )
-        uow.orders.save_work_order(handed_over)
+        handed_over = {"state": WorkOrderState.HANDED_OVER, "changed_at": now, "accession": "A7"}
+        uow.orders.save_work_order(WorkOrder(order="RGIVEN", adapter="folder", **handed_over))
         for line in lines:
             uow.orders.add_line(line)
         uow.orders.set_labels("RGIVEN", [factory.label("0001", lines[0])])
@@ -76,25 +68,6 @@ async def day(transact, factory):
     return now
 
 
-async def test_open_alert_shows_latest_text_and_start(queries, transact, factory):
-    first = Alert(condition=ConditionId.RESULTS_HELD, detail="one", since=factory.now, opened_at=factory.now - HOUR, count=1)
-    other = replace(first, condition=ConditionId.DISK_LOW)
-    await transact(lambda uow: uow.alerts.open(other) and uow.alerts.close(other.key, now=factory.now))
-    assert await transact.alerts.open(first) is True
-    later = replace(first, detail="three", count=3, since=factory.now - HOUR, opened_at=factory.now)
-    assert await transact.alerts.open(later) is False
-    assert await transact.alerts.open(replace(later, since=factory.now)) is False, "it began earlier"
-    assert (await queries.overview(now=factory.now)).alerts == (replace(later, opened_at=first.opened_at),)
-
-
-async def test_overview_of_empty_store(queries, factory):
-    overview = await queries.overview(now=factory.now)
-    assert (overview.orders, overview.jobs, overview.alerts) == ({}, {}, ())
-    assert overview.last_poll is None
-    assert overview.due_since is None
-    assert (await queries.needs_attention()).total == 0
-
-
 async def test_overview_counts_states_ages_and_alerts(queries, day):
     overview = await queries.overview(now=day)
     assert overview.orders == {OrderState.HELD: 1, OrderState.HANDED_OVER: 1}
@@ -107,6 +80,12 @@ async def test_overview_counts_states_ages_and_alerts(queries, day):
     assert overview.oldest_reports == {ReportState.UNMAPPED: day}
     assert (overview.due_since, overview.overdue_orders, overview.last_poll) == (day - HOUR, 1, day)
     assert [alert.condition for alert in overview.alerts] == [ConditionId.EXCHANGE_POLL]
+    assert overview.jobs_by_kind == {
+        (JobKind.UPDATE_LINE_TASK, JobState.DEAD_LETTER): 1,
+        (JobKind.UPDATE_LINE_TASK, JobState.DUE): 1,
+        (JobKind.SUBMIT_ORDER, JobState.DUE): 1,
+    }
+    assert overview.affected == await queries.affected_numbers()
 
 
 async def test_needs_attention_lists_longest_waiting_first(queries, day):
@@ -133,27 +112,19 @@ async def test_orders_are_listed_newest_first(queries, day):
     assert given.requisition == Identifier(system="s", value="0042")
     assert [(each.adapter, each.accession) for each in given.work_orders] == [("folder", "A7")]
     assert page.items[1].work_orders == ()
-    assert [each.key for each in (await queries.orders(states=[OrderState.HELD, OrderState.CLOSED])).items] == [
-        "RHELD",
-        "RCLOSED",
-    ]
+    ended = await queries.orders(states=[OrderState.HELD, OrderState.CLOSED])
+    assert [each.key for each in ended.items] == ["RHELD", "RCLOSED"]
     last = await queries.orders(offset=2, limit=2)
     assert [each.key for each in last.items] == ["RCLOSED"]
     assert last.total == 3
     assert not last.has_more
 
 
-@pytest.mark.parametrize("search", ["RGIVEN", "rgiven", " task-2 ", "0042", "A7", "A7-1", "0001", "L2", "line-task-4"])
-async def test_order_is_found_by_any_reference(queries, day, search):
-    assert [each.key for each in (await queries.orders(search=search)).items] == ["RGIVEN"]
-
-
-@pytest.mark.parametrize("search", ["42", "%", "'", "0001; --"])
-async def test_unknown_reference_finds_no_order(queries, day, search):
-    assert (await queries.orders(search=search)).items == ()
-
-
-async def test_search_and_state_combine(queries, day):
+async def test_order_is_found_by_any_reference(queries, day):
+    for search in ("RGIVEN", "rgiven", " task-2 ", "0042", "A7", "A7-1", "0001", "L2", "line-task-4"):
+        assert [each.key for each in (await queries.orders(search=search)).items] == ["RGIVEN"], search
+    for search in ("42", "%", "'", "0001; --"):
+        assert (await queries.orders(search=search)).items == (), search
     assert (await queries.orders(search="0042", states=[OrderState.HELD])).total == 0
     assert (await queries.orders(search="  ")).total == 3
 
@@ -170,11 +141,12 @@ async def test_order_detail_lists_its_records(queries, day):
 
 
 async def test_jobs_reports_and_alerts_are_filtered(queries, day):
-    assert [each.dedup_key for each in (await queries.jobs()).items] == ["dead_letter", "waits", "later"]
-    assert [each.dedup_key for each in (await queries.jobs(states=[JobState.DEAD_LETTER])).items] == ["dead_letter"]
-    assert [each.dedup_key for each in (await queries.jobs(kinds=[JobKind.SUBMIT_ORDER], states=[JobState.DUE])).items] == [
-        "waits"
-    ]
+    for asked, names in (
+        ({}, ["dead_letter", "waits", "later"]),
+        ({"states": [JobState.DEAD_LETTER]}, ["dead_letter"]),
+        ({"kinds": [JobKind.SUBMIT_ORDER], "states": [JobState.DUE]}, ["waits"]),
+    ):
+        assert [each.dedup_key for each in (await queries.jobs(**asked)).items] == names
     assert (await queries.job(1)).dedup_key == "dead_letter"
     assert await queries.job(99) is None
     assert [each.key for each in (await queries.reports()).items] == ["P2", "P1"]
@@ -192,11 +164,6 @@ async def test_history_of_report_without_known_order(queries, day, transact):
     assert await queries.report_events("P7") == (first, second)
     assert second in (await queries.order("RGIVEN")).events
     assert await queries.report_events("P9") == ()
-
-
-async def test_attention_is_empty_without_waiting_items(queries):
-    assert (await queries.needs_attention()).items == ()
-    assert (await queries.unmatched_reports()).items == ()
 
 
 async def test_late_lines_are_listed_with_their_orders(queries, transact, factory):
@@ -233,18 +200,11 @@ async def test_report_versions_are_listed(queries, transact, factory):
     def work(uow):
         for key in ("RA", "RB"):
             uow.orders.add(factory.order(key))
-        for key, order, name, source in (
-            ("P1", "RA", "7", "folder"),
-            ("P2", "RA", "7", "hl7"),
-            ("P3", "RA", "8", "folder"),
-            ("P4", "RB", "7", "folder"),
-            ("P5", None, "7", "folder"),
-            ("P6", None, "7", "folder"),
-            ("P7", None, "7", "hl7"),
-            ("P8", None, None, "folder"),
-            ("P9", None, None, "folder"),
-        ):
-            uow.reports.add(factory.report(key, order=order, report_id=name, source=source))
+        of_orders = [("RA", "7", "folder"), ("RA", "7", "hl7"), ("RA", "8", "folder"), ("RB", "7", "folder")]
+        of_nobody = [(None, name, source) for name, source in (("7", "folder"), ("7", "folder"), ("7", "hl7"))]
+        unnamed = [(None, None, "folder")] * 2
+        for number, (order, name, source) in enumerate((*of_orders, *of_nobody, *unnamed), 1):
+            uow.reports.add(factory.report(f"P{number}", order=order, report_id=name, source=source))
 
     await transact(work)
 
@@ -258,25 +218,13 @@ async def test_report_versions_are_listed(queries, transact, factory):
     assert await versions("P5", limit=1) == ["P6"]
 
 
-@pytest.mark.parametrize("size", [0, 1, 15, 16, 17, 4_000, 1_000_001])
-async def test_document_size_is_known_without_decryption(queries, transact, factory, size):
-    name = await transact.vault.save_document(b"x" * size, "application/pdf", at=factory.now)
-    sizes = await queries.document_sizes([name, "0" * 64])
-    assert list(sizes) == [name]
-    assert abs(sizes[name] - size) <= 16
+async def test_document_size_is_known_without_decryption(queries, transact, factory):
+    for size in (0, 1, 15, 16, 17, 4_000, 1_000_001):
+        name = await transact.vault.save_document(b"x" * size, "application/pdf", at=factory.now)
+        sizes = await queries.document_sizes([name, "0" * 64])
+        assert list(sizes) == [name]
+        assert abs(sizes[name] - size) <= 16
     assert await queries.document_sizes([]) == {}
-
-
-async def test_counts_by_kind_and_state(queries, day):
-    overview = await queries.overview(now=day)
-    assert overview.jobs_by_kind == {
-        (JobKind.UPDATE_LINE_TASK, JobState.DEAD_LETTER): 1,
-        (JobKind.UPDATE_LINE_TASK, JobState.DUE): 1,
-        (JobKind.SUBMIT_ORDER, JobState.DUE): 1,
-    }
-    assert (overview.due_since, overview.last_poll) == (day - HOUR, day)
-    assert overview.orders[OrderState.HELD] == 1
-    assert overview.affected == await queries.affected_numbers()
 
 
 async def test_queries_cannot_write(store, transact, factory):
