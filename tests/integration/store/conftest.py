@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -22,6 +21,7 @@ from lab_agent.ports.repositories import Store, UnitOfWork
 from lab_agent.store.schema import upgrade
 from lab_agent.store.table_base import METADATA
 from lab_agent.store.unit_of_work import SqlStore
+from tests.harness.databases import create_database
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 LEASE = timedelta(minutes=1)
@@ -121,13 +121,6 @@ def cipher(key: str) -> Cipher:
 
 
 @pytest.fixture(scope="session")
-def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("template") / "lab.db"
-    upgrade(f"sqlite:///{path}")
-    return path
-
-
-@pytest.fixture(scope="session")
 def postgres_shared(postgres_server: str) -> str:
     """Address of a database with our schema, used by one test after the other: emptying it is quicker than making one."""
     with psycopg.connect(postgres_server, autocommit=True) as connection:
@@ -148,9 +141,8 @@ def postgres_empty_url(postgres_shared: str) -> str:
 
 
 @pytest.fixture
-def sqlite_url(sqlite_template: Path, tmp_path: Path) -> str:
-    shutil.copy(sqlite_template, tmp_path / "lab.db")
-    return f"sqlite:///{tmp_path / 'lab.db'}"
+def sqlite_url(tmp_path: Path) -> str:
+    return create_database(tmp_path / "lab.db")
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 import sqlite3
 import threading
 from contextlib import contextmanager
@@ -26,6 +25,7 @@ from lab_agent.errors import AlreadyExistsError, StoreError, StoreUnreachableErr
 from lab_agent.store.tables import alerts, events, jobs, label_uses, lines, orders, reports, work_orders
 from lab_agent.store.unit_of_work import SqlStore
 from tests.harness.clock import DEADLINE
+from tests.harness.databases import create_database
 from tests.harness.store_counts import count_store
 from tests.integration.store.conftest import NOW, RecordFactory
 
@@ -291,12 +291,9 @@ def described(found):
 @pytest.mark.slow
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(units=_UNITS)
-async def test_units_together_leave_what_they_leave_one_by_one(units, sqlite_template, tmp_path, cipher):
+async def test_units_together_leave_what_they_leave_one_by_one(units, tmp_path, cipher):
     factory = RecordFactory()
-    stores = []
-    for name in ("together", "alone"):
-        shutil.copy(sqlite_template, tmp_path / name)
-        stores.append(SqlStore(f"sqlite:///{tmp_path / name}", cipher))
+    stores = [SqlStore(create_database(tmp_path / name), cipher) for name in ("together", "alone")]
     works = [make_unit(steps, commits, factory) for steps, commits in units]
     together = await run_together(stores[0], *works)
     alone = [(await asyncio.gather(stores[1].run(work), return_exceptions=True))[0] for work in works]

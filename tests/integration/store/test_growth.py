@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -20,9 +19,10 @@ from lab_agent.ports.repositories import UnitOfWork
 from lab_agent.store import query_pages
 from lab_agent.store.queries import SqlQueries
 from lab_agent.store.unit_of_work import SqlStore
+from tests.harness.databases import create_database
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
-FEW, MANY = 300, 12_000
+FEW, MANY = 100, 2_000
 DAY, YEAR = timedelta(days=1), timedelta(days=365)
 CLOSED_AT = "2026-02-01 12:00:00.000000"
 NUMBERS = "WITH RECURSIVE n(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < :orders) "
@@ -121,17 +121,16 @@ class StepCounter:
 
 
 @pytest.fixture
-async def stores(sqlite_template: Path, cipher: Cipher, tmp_path: Path) -> AsyncIterator[tuple[SqlStore, SqlStore]]:
+async def stores(cipher: Cipher, tmp_path: Path) -> AsyncIterator[tuple[SqlStore, SqlStore]]:
     """A young store and an old one."""
-    made = tuple([await _make_store(sqlite_template, cipher, tmp_path / f"{orders}.db", orders) for orders in (FEW, MANY)])
+    made = tuple([await _make_store(cipher, tmp_path / f"{orders}.db", orders) for orders in (FEW, MANY)])
     yield made
     for store in made:
         await store.close()
 
 
-async def _make_store(template: Path, cipher: Cipher, path: Path, orders: int) -> SqlStore:
-    shutil.copy(template, path)
-    store = SqlStore(f"sqlite:///{path}", cipher)
+async def _make_store(cipher: Cipher, path: Path, orders: int) -> SqlStore:
+    store = SqlStore(create_database(path), cipher)
 
     def fill(connection: Connection, _: Cipher) -> None:
         for statement in FINISHED_WORK:
@@ -157,7 +156,7 @@ async def _grown(stores: tuple[SqlStore, ...], works: Mapping[str, Work]) -> Map
 
 
 async def test_finished_work_costs_nothing(stores: tuple[SqlStore, SqlStore]) -> None:
-    """Beside forty times as many finished orders, everything that goes on all day takes the same steps."""
+    """Beside twenty times as many finished orders, everything that goes on all day takes the same steps."""
     assert await _grown(stores, WORK) == {}
 
 

@@ -32,7 +32,8 @@ def add_order(uow: UnitOfWork, number: int, *, name: str = "Anna Petrova", born:
     uow.orders.add_line(line)
     uow.orders.set_labels(key, [MAKE.label(f"70{number:08}", line)])
     uow.orders.save_work_order(part(key))
-    uow.vault.index_patient(key, KnownPatient(names=(words_of(name),), birth_dates=frozenset({born})).search_terms)
+    if name:
+        uow.vault.index_patient(key, KnownPatient(names=(words_of(name),), birth_dates=frozenset({born})).search_terms)
     return key
 
 
