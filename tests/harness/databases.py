@@ -1,4 +1,4 @@
-"""SQLite databases with our schema, copied from one: its migrations take longer than most tests; stores on them; a laboratory's."""
+"""SQLite databases with our schema, copied from one: its migrations take longer than most tests; and stores on them."""
 
 from __future__ import annotations
 
