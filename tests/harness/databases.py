@@ -40,6 +40,7 @@ T = TypeVar("T")
 RecordT = TypeVar("RecordT", bound="DataclassInstance")
 _MEMORY = "/dev/shm"
 _KEY = new_key()
+_FIRST_ENGINES: dict[int, Engine] = {}
 _TABLES = {
     Alert: tables.alerts,
     Event: tables.events,
@@ -87,7 +88,14 @@ class InlineStore(SqlStore):
     def __init__(self) -> None:
         folder = tempfile.mkdtemp(prefix="lab-store-", dir=_MEMORY if os.access(_MEMORY, os.W_OK) else None)
         super().__init__(create_database(Path(folder) / "lab.db"), Cipher(_KEY))
+        self._share_statements()
         weakref.finalize(self, _remove, Path(folder), self._engine, self._reading_engine)
+
+    def _share_statements(self) -> None:
+        """Let all stores of this process compile each statement once: to compile them costs more than to run them."""
+        for number, engine in enumerate((self._engine, self._reading_engine, self._looking_engine)):
+            first: Any = _FIRST_ENGINES.setdefault(number, engine)
+            engine.dialect, engine._compiled_cache = first.dialect, first._compiled_cache
 
     def records(self, record: type[RecordT]) -> tuple[RecordT, ...]:
         """Everything of one kind that is stored, oldest row first."""

@@ -1,4 +1,4 @@
-"""Runners over a store in memory and on SQLite, with handlers that a test writes."""
+"""Runners over a store on SQLite, with handlers that a test writes."""
 
 from __future__ import annotations
 
@@ -11,17 +11,19 @@ from typing import Any, ClassVar
 
 import pytest
 
+from lab_agent.conditions.model import AlertKey
 from lab_agent.crypto import Cipher, new_key
 from lab_agent.domain.ids import JobId
 from lab_agent.domain.job_records import Job, JobKind, NewJob
+from lab_agent.domain.records import Alert
 from lab_agent.domain.retry import Backoff
 from lab_agent.ports.job_handler import Lease
-from lab_agent.ports.repositories import Store, UnitOfWork
+from lab_agent.ports.repositories import UnitOfWork
 from lab_agent.store.unit_of_work import SqlStore
+from lab_agent.worker.claiming import ClaimedJob
 from lab_agent.worker.job_runner import JobRunner
 from lab_agent.worker.outages import OutageTracker
 from tests.fakes.exchange_service import service_unreachable
-from tests.fakes.memory_store import MemoryStore
 from tests.harness.clock import VirtualClock
 from tests.harness.databases import create_database
 from tests.harness.jobs import claim_jobs
@@ -62,7 +64,7 @@ class RecordingHandler:
 class WorkerBench:
     """A store, a clock, one handler for everything, and a runner."""
 
-    store: Store
+    store: SqlStore
     clock: VirtualClock = field(default_factory=VirtualClock)
     handler: RecordingHandler = field(default_factory=RecordingHandler)
     attempts: list[tuple[str, str]] = field(default_factory=list)
@@ -98,6 +100,19 @@ class WorkerBench:
 
         return await self.store.run(committed)
 
+    async def claim(self, runner: JobRunner | None = None) -> ClaimedJob:
+        """Claim the one job that is due."""
+        (claimed,) = await claim_jobs(runner or self.runner, list(JobKind), 1)
+        return claimed
+
+    async def lose_lease(self) -> ClaimedJob:
+        """Another worker claims what is due, after every lease has expired."""
+        self.clock.advance(LEASE.total_seconds() + 1)
+        return await self.claim(self.make_runner("two"))
+
+    async def open_alerts(self) -> dict[AlertKey, Alert]:
+        return {each.key: each for each in await self.store.run_read_only(lambda uow: uow.alerts.all_open())}
+
     async def run_due_jobs(self, runner: JobRunner | None = None) -> int:
         """Claim what is due and run it concurrently."""
         runner = runner or self.runner
@@ -111,11 +126,8 @@ class WorkerBench:
         return found
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-async def bench(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[WorkerBench]:
-    if request.param == "memory":
-        yield WorkerBench(MemoryStore())
-        return
+@pytest.fixture
+async def bench(tmp_path: Path) -> AsyncIterator[WorkerBench]:
     store = SqlStore(create_database(tmp_path / "lab.db"), Cipher(new_key()))
     yield WorkerBench(store)
     await store.close()

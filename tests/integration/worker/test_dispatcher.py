@@ -18,7 +18,6 @@ from lab_agent.errors import PermanentFailure, StoreError, StoreUnreachableError
 from lab_agent.ports.job_handler import Lease
 from lab_agent.ports.job_repository import JobLimits
 from lab_agent.ports.repositories import UnitOfWork
-from lab_agent.store.unit_of_work import SqlStore
 from lab_agent.worker.claiming import ClaimedJob, JobClaimer
 from lab_agent.worker.dispatcher import JobDispatcher
 from lab_agent.worker.job_queues import JOB_QUEUES
@@ -26,10 +25,8 @@ from lab_agent.worker.store_watch import StoreWatch
 from lab_agent.workflow.adapter_pauses import pause_adapter, resume_adapter
 from tests.harness.clock import DEADLINE, wait_until
 from tests.harness.jobs import claim_jobs
-from tests.harness.store_counts import StoreCounts, count_store
+from tests.harness.store_counts import count_store
 from tests.integration.worker.conftest import LEASE, Outcome, WorkerBench
-
-CHAIN = (JobKind.MATCH_REPORT, JobKind.DELIVER_REPORT, JobKind.UPDATE_LINE_TASK, JobKind.UPDATE_ORDER_TASK)
 
 
 @asynccontextmanager
@@ -64,9 +61,7 @@ def adding(*added: NewJob) -> Outcome:
 
 
 def new_job(kind: JobKind, name: str, bench: WorkerBench, ordering_key: str | None = None) -> NewJob:
-    return NewJob(
-        kind=kind, dedup_key=name, ordering_key=ordering_key or name, target="x", order=None, due_at=bench.clock.now(), payload={}
-    )
+    return NewJob(kind=kind, dedup_key=name, ordering_key=ordering_key or name, target="x", due_at=bench.clock.now())
 
 
 async def test_jobs_of_queue_run_up_to_its_slots(bench: WorkerBench) -> None:
@@ -137,8 +132,8 @@ async def test_stop_finishes_running_jobs_and_starts_none(bench: WorkerBench) ->
     assert (await bench.get_job(2)).state is JobState.DUE
 
 
-async def run_chain(bench: WorkerBench, *, tasks: int) -> StoreCounts | None:
-    """Match, deliver, and update so many Tasks and then that of the order; what it cost."""
+async def test_chain_costs_one_transaction_for_each_link(bench: WorkerBench) -> None:
+    """Match, deliver, and update five Tasks and then that of the order."""
     updated = 0
 
     async def behave(lease: Lease) -> Outcome:
@@ -147,59 +142,40 @@ async def run_chain(bench: WorkerBench, *, tasks: int) -> StoreCounts | None:
             case JobKind.MATCH_REPORT:
                 return adding(new_job(JobKind.DELIVER_REPORT, "deliver", bench))
             case JobKind.DELIVER_REPORT:
-                return adding(*(new_job(JobKind.UPDATE_LINE_TASK, f"line{number}", bench) for number in range(tasks)))
+                return adding(*(new_job(JobKind.UPDATE_LINE_TASK, f"line{number}", bench) for number in range(5)))
             case JobKind.UPDATE_LINE_TASK:
                 updated += 1
-                return adding(new_job(JobKind.UPDATE_ORDER_TASK, TASK_COMPLETED, bench)) if updated == tasks else None
+                return adding(new_job(JobKind.UPDATE_ORDER_TASK, TASK_COMPLETED, bench)) if updated == 5 else None
         return None
 
     bench.handler.behaviour = behave
-    for kind in CHAIN:
+    for kind in (JobKind.MATCH_REPORT, JobKind.DELIVER_REPORT, JobKind.UPDATE_LINE_TASK, JobKind.UPDATE_ORDER_TASK):
         await bench.outages.end_part(kind)  # what an earlier process may have left open is closed once
     await bench.outages.end_fault("jobs")
     await bench.add_job("match", kind=JobKind.MATCH_REPORT)
     async with dispatching(bench, concurrency=8):
-        if not isinstance(bench.store, SqlStore):
-            await wait_until(lambda: ("update_order_task", "done") in bench.attempts)
-            return None
         with count_store(bench.store) as counts:
             await wait_until(lambda: ("update_order_task", "done") in bench.attempts)
-        return counts
-
-
-async def test_chain_costs_one_transaction_for_each_link(bench: WorkerBench) -> None:
-    counts = await run_chain(bench, tasks=5)
     assert len(bench.attempts) == 8
-    if counts is not None:
-        assert counts.transactions <= 1 + 8, counts.report()
-        assert counts.empty_rollbacks == 0, counts.report()
+    assert counts.transactions <= 1 + 8, counts.report()
+    assert counts.empty_rollbacks == 0, counts.report()
 
 
-async def test_end_frees_the_next_job_of_its_ordering_key(bench: WorkerBench) -> None:
-    """Also one of another queue; nobody looks, and nothing was added."""
-    await bench.write(
-        lambda uow: uow.jobs.add_all(
-            [new_job(kind, kind.value, bench, "one") for kind in (JobKind.DELIVER_REPORT, JobKind.MATCH_REPORT)]
-        )
-    )
-    async with dispatching(bench):
-        await wait_until(lambda: len(bench.attempts) == 2)
-    assert bench.handler.calls == ["perform deliver_report", "perform match_report"]
-
-
-async def test_failed_attempt_claims_what_comes_next(bench: WorkerBench) -> None:
-    for name in ("a", "b"):
-        await bench.add_job(name, ordering_key="one")
+@pytest.mark.parametrize("fails", [False, True])
+async def test_end_frees_the_next_job_of_its_ordering_key(bench: WorkerBench, fails: bool) -> None:
+    """Also one of another queue, and after a failed attempt; nobody looks, and nothing was added."""
+    kinds = (JobKind.DELIVER_REPORT, JobKind.MATCH_REPORT)
+    await bench.write(lambda uow: uow.jobs.add_all([new_job(kind, kind.value, bench, "one") for kind in kinds]))
 
     async def behave(lease: Lease) -> Outcome:
-        if lease.job.dedup_key == "a":
+        if fails and lease.job.kind is kinds[0]:
             raise PermanentFailure("no")
         return None
 
     bench.handler.behaviour = behave
     async with dispatching(bench, concurrency=1):
         await wait_until(lambda: len(bench.attempts) == 2)
-    assert bench.attempts == [("update_line_task", "dead_letter"), ("update_line_task", "done")]
+    assert bench.attempts == [("deliver_report", "dead_letter" if fails else "done"), ("match_report", "done")]
 
 
 async def test_lost_lease_claims_nothing(bench: WorkerBench) -> None:
@@ -208,8 +184,7 @@ async def test_lost_lease_claims_nothing(bench: WorkerBench) -> None:
     bench.handler.behaviour = holding(gate, running)
     async with dispatching(bench, concurrency=1):
         await wait_until(lambda: running == ["late"])
-        bench.clock.advance(LEASE.total_seconds() + 1)
-        assert len(await claim_jobs(bench.make_runner("two"), [JobKind.UPDATE_LINE_TASK], 1)) == 1
+        await bench.lose_lease()
         bench.handler.behaviour = None
         await bench.write(lambda uow: uow.jobs.save((uow.jobs.get(1)).complete(bench.clock.now())))  # type: ignore[arg-type, union-attr]
         await bench.add_job("next")
@@ -280,14 +255,9 @@ async def look_until(dispatcher: JobDispatcher, condition: Callable[[], bool]) -
 
 
 async def test_look_finds_what_time_has_made_due(bench: WorkerBench) -> None:
-    later = bench.clock.now() + timedelta(hours=1)
-    new = new_job(JobKind.FETCH_ORDER, "later", bench)
+    later = replace(new_job(JobKind.FETCH_ORDER, "later", bench), due_at=bench.clock.now() + timedelta(hours=1))
     async with dispatching(bench) as dispatcher:
-        await bench.write(
-            lambda uow: uow.jobs.add(
-                NewJob(kind=new.kind, dedup_key="later", ordering_key="l", target="x", order=None, due_at=later, payload={})
-            )
-        )
+        await bench.write(lambda uow: uow.jobs.add(later))
         await dispatcher.look()
         assert bench.attempts == []
         bench.clock.advance(3600)
@@ -296,7 +266,7 @@ async def test_look_finds_what_time_has_made_due(bench: WorkerBench) -> None:
 
 async def test_look_finds_jobs_of_a_worker_that_is_gone(bench: WorkerBench) -> None:
     await bench.add_job("e")
-    await claim_jobs(bench.make_runner("gone"), [JobKind.UPDATE_LINE_TASK], 1)
+    await bench.claim(bench.make_runner("gone"))
     async with dispatching(bench) as dispatcher:
         await dispatcher.look()
         assert bench.attempts == []
@@ -310,8 +280,6 @@ async def test_idle_look_takes_no_write_transaction(bench: WorkerBench) -> None:
         await bench.add_job(name, ordering_key="one", kind=JobKind.SUBMIT_ORDER)
     (first,) = await claim_jobs(bench.runner, [JobKind.SUBMIT_ORDER], 1)
     await bench.write(lambda uow: uow.jobs.save(first.job.needs_review(bench.clock.now(), "who knows")))
-    if not isinstance(bench.store, SqlStore):
-        return
     async with dispatching(bench) as dispatcher:
         with count_store(bench.store) as begun:
             await wait_until(lambda: begun.rollbacks == 1, "the claim of the start, which finds nothing")

@@ -42,9 +42,13 @@ class Bench:
     def __init__(self, bench: WorkerBench) -> None:
         self.worker = bench
         self.failing: dict[str, Failure] = {}
-        bench.outages = OutageTracker(bench.store, bench.clock, service_reachable)
-        bench.runner = bench.make_runner("one")
         bench.handler.behaviour = self._behave
+        self.restart("one")
+
+    def restart(self, name: str) -> None:
+        """Another process, which knows of no outage."""
+        self.worker.outages = OutageTracker(self.worker.store, self.worker.clock, service_reachable)
+        self.worker.runner = self.worker.make_runner(name)
 
     async def _behave(self, lease: Lease) -> Outcome:
         await lease.mark_started()
@@ -52,8 +56,10 @@ class Bench:
             raise failure
         return None
 
-    async def add_job(self, name: str, kind: JobKind = JobKind.UPDATE_LINE_TASK) -> None:
+    async def add_job(self, name: str, failure: Failure | None = None, kind: JobKind = JobKind.UPDATE_LINE_TASK) -> None:
         now = self.worker.clock.now()
+        if failure is not None:
+            self.failing[name] = failure
         job = NewJob(kind=kind, dedup_key=name, ordering_key=name, target="x", order=OrderKey(f"R{name}"), due_at=now)
         await self.worker.write(lambda uow: uow.jobs.add(job))
 
@@ -65,20 +71,20 @@ class Bench:
             self.worker.clock.advance(minutes=min(minutes, 5))
             await self.worker.run_due_jobs()
 
-    async def attend(self) -> None:
-        """Do what a worker does every half minute."""
+    async def attend(self) -> set[AlertKey]:
+        """Do what a worker does every half minute; the alerts that are open then."""
         await AttentionAlerts(self.worker.store, self.worker.clock, ALERT_AFTER).run()
         await self.worker.outages.end_settled_parts()
+        return set(await self.worker.open_alerts())
 
-    async def open_alerts(self) -> dict[AlertKey, str]:
-        if hasattr(self.worker.store, "_data"):
-            return {alert.key: alert.detail for alert in self.worker.store._data.alerts if alert.closed_at is None}
-        rows = await self.worker.store.read(  # type: ignore[attr-defined]
-            lambda connection: connection.exec_driver_sql(
-                "SELECT condition, subject, detail FROM alerts WHERE closed_at IS NULL"
-            ).all()
-        )
-        return {AlertKey(ConditionId(row.condition), row.subject): row.detail for row in rows}
+    async def details(self) -> dict[AlertKey, str | None]:
+        return {key: each.detail for key, each in (await self.worker.open_alerts()).items()}
+
+    async def recover(self, minutes: float = 10) -> None:
+        """Nothing fails any more, and no alert is left after a while."""
+        self.failing.clear()
+        await self.run(minutes=minutes)
+        assert await self.attend() == set()
 
 
 @pytest.fixture
@@ -86,109 +92,75 @@ def failing(bench: WorkerBench) -> Bench:
     return Bench(bench)
 
 
-def rejected_read() -> ServiceRejected:
-    return ServiceRejected("searching Task was answered with 418", status=418, may_pass=True)
+FAILURES = [OutcomeUnknown("500"), InvalidResponse("page"), ServiceUnavailable("503"), ForeignLink("302")]
 
 
-@pytest.mark.parametrize(
-    "failure", [OutcomeUnknown("500"), InvalidResponse("page"), ServiceUnavailable("503"), ForeignLink("302"), rejected_read()]
-)
+@pytest.mark.parametrize("failure", [*FAILURES, ServiceRejected("search answered with 418", status=418, may_pass=True)])
 async def test_failing_writes_begin_outage_while_reads_work(failing: Bench, failure: Failure) -> None:
-    await failing.add_job("a")
-    failing.failing["a"] = failure
+    await failing.add_job("a", failure)
     await failing.run(minutes=10)
-    assert await failing.open_alerts() == {TASKS_OUTAGE: str(failure)}
+    assert await failing.details() == {TASKS_OUTAGE: str(failure)}
     assert (await failing.worker.get_job()).state in {JobState.DUE, JobState.OUTCOME_UNKNOWN}
-    failing.failing.clear()
-    await failing.run(minutes=10)
-    assert await failing.open_alerts() == {}
+    await failing.recover()
 
 
 async def test_outage_of_a_kind_of_job_tells_how_many_fail_and_since_when(failing: Bench) -> None:
+    """Also to a process that comes after the one that told it; the newest time to wait until is in its text."""
     began = failing.worker.clock.now()
     for name in ("a", "b"):
-        await failing.add_job(name)
-        failing.failing[name] = ServiceUnavailable("500")
+        await failing.add_job(name, ServiceUnavailable("500"))
     await failing.run(minutes=10)
     await failing.worker.outages.end_settled_parts()
-    (alert,) = await failing.worker.store.run_read_only(lambda uow: uow.alerts.all_open())
-    assert (alert.key, alert.count, alert.since) == (TASKS_OUTAGE, 2, began)
-    failing.failing.clear()
-    await failing.run(minutes=10)
-    assert await failing.open_alerts() == {}
+    ((key, alert),) = (await failing.worker.open_alerts()).items()
+    assert (key, alert.count, alert.since) == (TASKS_OUTAGE, 2, began)
+    failing.restart("two")
+    for text in ("until 12:01", "until 12:02"):
+        await failing.worker.outages.record_failure(ServiceUnavailable(text, retry_after=60), "update_line_task")
+        assert await failing.details() == {TASKS_OUTAGE: text}
+    await failing.recover()
 
 
-async def test_single_lost_reply_is_no_outage(failing: Bench) -> None:
-    await failing.add_job("a")
-    failing.failing["a"] = OutcomeUnknown("lost")
+async def test_what_passes_is_no_outage(failing: Bench) -> None:
+    """A single lost reply, or a request that was not sent."""
+    await failing.add_job("a", OutcomeUnknown("lost"))
     await failing.run()
-    failing.failing.clear()
-    await failing.run(minutes=5)
+    await failing.recover(minutes=5)
     assert (await failing.worker.get_job()).state is JobState.DONE
-    assert await failing.worker.write(lambda uow: uow.alerts.close(TASKS_OUTAGE, now=failing.worker.clock.now())) is False
+    await failing.add_job("b", ServicePaused("it asks to wait", retry_after=60))
+    await failing.run(minutes=5)
+    assert await failing.details() == {}
+    assert (await failing.worker.get_job(2)).failure_cause is FailureCause.SERVICE_ASKS_TO_WAIT
 
 
 async def test_outage_ends_only_by_success_of_what_failed(failing: Bench) -> None:
     """The success of another job of the kind proves nothing: there is one outage, from the first failure to the last success."""
-    await failing.add_job("bad")
-    failing.failing["bad"] = ServiceUnavailable("500")
+    await failing.add_job("bad", ServiceUnavailable("500"))
     for number in range(8):
         await failing.add_job(f"good{number}")
         await failing.run(minutes=5)
-        assert await failing.open_alerts() == {TASKS_OUTAGE: "500"}
-    failing.failing.clear()
-    await failing.run(minutes=5)
-    assert await failing.open_alerts() == {}
-
-
-async def test_outage_told_by_dead_worker_ended_by_another(failing: Bench) -> None:
-    worker = failing.worker
-    other = OutageTracker(worker.store, worker.clock, service_reachable)
-    await other.end_settled_parts()
-    await failing.add_job("a")
-    failing.failing["a"] = ServiceUnavailable("500")
-    await failing.run()
-    assert set(await failing.open_alerts()) == {TASKS_OUTAGE}
-    failing.failing.clear()
-    worker.outages = other
-    worker.runner = worker.make_runner("two")
-    await failing.run(minutes=5)
-    assert await failing.open_alerts() == {}
+        assert await failing.details() == {TASKS_OUTAGE: "500"}
+    await failing.recover(minutes=5)
 
 
 async def test_outage_ends_when_operator_settles_job(failing: Bench) -> None:
-    await failing.add_job("bad")
-    failing.failing["bad"] = ServiceUnavailable("500")
+    await failing.add_job("bad", ServiceUnavailable("500"))
     await failing.run()
-
-    def settle(uow: Any) -> None:
-        job = uow.jobs.get(JobId(1))
-        uow.jobs.save(job.mark_obsolete(failing.worker.clock.now(), "not needed"))
-
-    await failing.worker.write(settle)
-    await failing.attend()
-    assert await failing.open_alerts() == {}
+    now = failing.worker.clock.now()
+    await failing.worker.write(lambda uow: uow.jobs.save(uow.jobs.get(JobId(1)).mark_obsolete(now, "not needed")))  # type: ignore[union-attr]
+    assert await failing.attend() == set()
 
 
 async def test_job_failing_for_long_opens_alert_by_cause(failing: Bench) -> None:
     for name in ("a", "b"):
-        await failing.add_job(name)
-        failing.failing[name] = OutcomeUnknown("500")
-    await failing.add_job("c", JobKind.SUBMIT_ORDER)
-    failing.failing["c"] = LisUnavailable("away")
+        await failing.add_job(name, OutcomeUnknown("500"))
+    await failing.add_job("c", LisUnavailable("away"), JobKind.SUBMIT_ORDER)
     await failing.run(minutes=25)
-    await failing.attend()
-    assert set(await failing.open_alerts()) == {TASKS_OUTAGE}
+    assert await failing.attend() == {TASKS_OUTAGE}
     await failing.run(minutes=6)
-    await failing.attend()
-    alerts = await failing.open_alerts()
     unknown, lis = (AlertKey(cause.condition) for cause in (FailureCause.OUTCOME_UNKNOWN, FailureCause.LIS_UNAVAILABLE))
-    assert set(alerts) == {TASKS_OUTAGE, unknown, lis}
-    assert "2 update_line_task" in alerts[unknown]
-    failing.failing.clear()
-    await failing.run(minutes=10)
-    await failing.attend()
-    assert await failing.open_alerts() == {}
+    assert await failing.attend() == {TASKS_OUTAGE, unknown, lis}
+    assert "2 update_line_task" in str((await failing.details())[unknown])
+    await failing.recover()
 
 
 async def test_unknown_outcome_that_is_never_settled_is_told_and_sent_seldom(failing: Bench) -> None:
@@ -204,27 +176,20 @@ async def test_unknown_outcome_that_is_never_settled_is_told_and_sent_seldom(fai
         raise LisOutcomeUnknown("no answer") if len(sent) % 2 else LisUnavailable("AE with error 207")
 
     worker.handler.behaviour = behave
-    await failing.add_job("a", JobKind.SUBMIT_ORDER)
+    await failing.add_job("a", kind=JobKind.SUBMIT_ORDER)
     for _ in range(35):
         await failing.run(minutes=1)
-    await failing.attend()
-    [alert] = await failing.open_alerts()
-    assert alert in {
-        AlertKey(ConditionId.JOBS_LIS_OUTCOME_UNKNOWN),
-        AlertKey(ConditionId.JOBS_LIS_UNAVAILABLE),
-    }
+    [alert] = await failing.attend()
+    assert alert in {AlertKey(ConditionId.JOBS_LIS_OUTCOME_UNKNOWN), AlertKey(ConditionId.JOBS_LIS_UNAVAILABLE)}
     assert len(sent) < 20
     worker.handler.behaviour = None
-    await failing.run(minutes=10)
-    await failing.attend()
+    await failing.recover()
     assert (await worker.get_job()).state is JobState.DONE
-    assert await failing.open_alerts() == {}
 
 
 async def test_wait_that_decides_nothing_is_no_failure(failing: Bench) -> None:
     """A handler that lets its job wait (a held order) has not failed; an earlier failure is over then."""
-    await failing.add_job("a")
-    failing.failing["a"] = ServiceUnavailable("500")
+    await failing.add_job("a", ServiceUnavailable("500"))
     await failing.run()
     assert (await failing.worker.get_job()).failing_since is not None
 
@@ -234,59 +199,44 @@ async def test_wait_that_decides_nothing_is_no_failure(failing: Bench) -> None:
     failing.worker.handler.behaviour = wait
     failing.worker.clock.advance(10)
     await failing.run()
-    assert (await failing.worker.get_job()).failing_since is None
-    assert await failing.open_alerts() == {}
+    assert ((await failing.worker.get_job()).failing_since, await failing.details()) == (None, {})
 
 
 async def test_dead_letter_keeps_its_cause_and_is_tried_no_longer(failing: Bench) -> None:
-    await failing.add_job("a")
-    failing.failing["a"] = ServiceUnavailable("500")
+    await failing.add_job("a", ServiceUnavailable("500"))
     await failing.run()
     failing.failing["a"] = PermanentFailure("no")
     await failing.run(minutes=5)
     job = await failing.worker.get_job()
     assert (job.state, job.failure_cause, job.failures, job.is_failing) == (JobState.DEAD_LETTER, FailureCause.OTHER, 2, False)
     assert await failing.worker.store.run(lambda uow: uow.jobs.failing(since=failing.worker.clock.now())) == ()
-    await failing.attend()
-    assert set(await failing.open_alerts()) == {AlertKey(ConditionId.JOBS_OTHER)}, "a person has to decide about it"
-
-
-async def test_unsent_request_begins_no_outage(failing: Bench) -> None:
-    await failing.add_job("a")
-    failing.failing["a"] = ServicePaused("it asks to wait", retry_after=60)
-    await failing.run(minutes=5)
-    assert await failing.open_alerts() == {}
-    assert (await failing.worker.get_job()).failure_cause is FailureCause.SERVICE_ASKS_TO_WAIT
-
-
-async def test_alert_says_newest_time_to_wait_until(failing: Bench) -> None:
-    outages = failing.worker.outages
-    for text in ("until 12:01", "until 12:02"):
-        await outages.record_failure(ServiceUnavailable(text, retry_after=60), "update_line_task")
-        assert await failing.open_alerts() == {TASKS_OUTAGE: text}
+    assert await failing.attend() == {AlertKey(ConditionId.JOBS_OTHER)}, "a person has to decide about it"
 
 
 async def test_unreadable_response_to_read_is_not_verified(failing: Bench) -> None:
     """Where nothing was started, there is nothing to verify: the job is due again."""
-    await failing.add_job("a")
 
     async def read(_: Lease) -> Outcome:
         raise InvalidResponse("GET Task was answered with something that is not valid JSON")
 
+    await failing.add_job("a")
     failing.worker.handler.behaviour = read
     await failing.run()
     assert (await failing.worker.get_job()).state is JobState.DUE
 
 
+async def words_of(failing: Bench) -> dict[JobId, Any]:
+    return dict(await failing.worker.store.run(lambda uow: uow.vault.service_messages(OrderKey("Ra"))))
+
+
 async def test_service_words_sealed_with_job(failing: Bench, caplog: pytest.LogCaptureFixture) -> None:
-    await failing.add_job("a")
     said = (OutcomeIssue("error", "processing", "Anna Sample\n has no\x1b right"), OutcomeIssue("error", "invalid", ""))
-    failing.failing["a"] = ServiceRejected("POST was answered with 422", status=422, issues=said)
+    await failing.add_job("a", ServiceRejected("POST was answered with 422", status=422, issues=said))
     await failing.run()
-    messages = await failing.worker.store.run(lambda uow: uow.vault.service_messages(OrderKey("Ra")))
-    assert {job: each[-1].text for job, each in messages.items()} == {1: "error processing: Anna Sample has no? right"}
-    job = await failing.worker.get_job()
-    assert "Anna" not in str(job)
+    assert {job: each[-1].text for job, each in (await words_of(failing)).items()} == {
+        1: "error processing: Anna Sample has no? right"
+    }
+    assert "Anna" not in str(await failing.worker.get_job())
     assert "Anna" not in caplog.text
 
 
@@ -297,7 +247,7 @@ async def test_words_of_the_last_ten_attempts_are_kept(failing: Bench) -> None:
         failing.failing["a"] = ServiceUnavailable("GET Task was answered with 503", issues=said)
         await failing.run()
         failing.worker.clock.advance(hours=1)
-    (kept,) = (await failing.worker.store.run(lambda uow: uow.vault.service_messages(OrderKey("Ra")))).values()
+    (kept,) = (await words_of(failing)).values()
     assert [each.attempt for each in kept] == list(range(3, 13))
     assert {each.answer for each in kept} == {"GET Task was answered with 503"}
     assert kept[-1].text.endswith("answer 11")

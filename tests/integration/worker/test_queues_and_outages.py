@@ -22,10 +22,8 @@ from lab_agent.errors import (
     StoreError,
     StoreUnreachableError,
 )
-from lab_agent.ports.repositories import UnitOfWork
-from lab_agent.store.events import SqlAlertRepository
 from lab_agent.store.tables import alerts
-from lab_agent.worker.job_queues import JOB_QUEUES, OUTBOUND_QUEUES, list_queues
+from lab_agent.worker.job_queues import JOB_QUEUES, list_queues
 from lab_agent.worker.outages import EXCHANGE_OUTAGE, SIGN_IN_OUTAGE, OutageTracker, exchange_part_outage
 from lab_agent.worker.schedule import PollInterval, Scheduler
 from tests.fakes.exchange_service import service_reachable, service_unreachable
@@ -34,12 +32,8 @@ from tests.integration.worker.conftest import WorkerBench
 
 
 def test_every_job_kind_belongs_to_one_queue() -> None:
+    """Observe mode runs none whose jobs anybody would feel."""
     assert sorted(kind for kinds in JOB_QUEUES.values() for kind in kinds) == sorted(JobKind)
-
-
-def test_observe_mode_runs_no_outward_queue() -> None:
-    members = list_queues(observe=True)
-    assert not OUTBOUND_QUEUES & members.keys()
     felt = {
         JobKind.SUBMIT_ORDER,
         JobKind.CANCEL_AT_LIS,
@@ -47,47 +41,52 @@ def test_observe_mode_runs_no_outward_queue() -> None:
         JobKind.UPDATE_LINE_TASK,
         JobKind.UPDATE_ORDER_TASK,
     }
-    assert not felt & {kind for kinds in members.values() for kind in kinds}
+    assert not felt & {kind for kinds in list_queues(observe=True).values() for kind in kinds}
 
 
-async def test_outage_is_reported_once_at_start_and_end(bench: WorkerBench) -> None:
-    outages = OutageTracker(bench.store, bench.clock, service_reachable)
+# --- outages
+
+
+@pytest.fixture
+def outages(bench: WorkerBench) -> OutageTracker:
+    return OutageTracker(bench.store, bench.clock, service_reachable)
+
+
+async def test_outage_is_told_once_at_start_and_end(bench: WorkerBench, outages: OutageTracker) -> None:
+    """Also what an earlier process has left open ends; what is no outage, or told by others, opens none."""
     for _ in range(3):
         await outages.record_failure(ServiceUnavailable("nobody there"))
     assert outages.is_known(ServiceUnavailable("again"))
     assert await outages.end(EXCHANGE_OUTAGE, SIGN_IN_OUTAGE)
     assert not await outages.end(EXCHANGE_OUTAGE, SIGN_IN_OUTAGE)
     assert not outages.is_known(ServiceUnavailable("again"))
-
-
-async def test_alert_left_open_by_earlier_process_is_closed(bench: WorkerBench) -> None:
-    await OutageTracker(bench.store, bench.clock, service_reachable).record_failure(AuthenticationRequired("sign in"))
+    await outages.record_failure(AuthenticationRequired("sign in"))
     fresh = OutageTracker(bench.store, bench.clock, service_reachable)
     assert not await fresh.end(SIGN_IN_OUTAGE), "this process knew of none"
-    assert not await bench.write(lambda uow: uow.alerts.close(SIGN_IN_OUTAGE, now=bench.clock.now()))
+    assert await bench.open_alerts() == {}
+    for failure in (PermanentFailure("no"), LisUnavailable("told by collection")):
+        await outages.record_failure(failure)
+        assert not outages.is_known(failure)
 
 
-async def test_failing_job_kind_has_its_own_outage(bench: WorkerBench) -> None:
-    outages = OutageTracker(bench.store, bench.clock, service_reachable)
-    await outages.record_failure(ServiceUnavailable("503"), "update_line_task")
-    assert outages.is_known(ServiceUnavailable("503"), "update_line_task")
-    assert not outages.is_known(ServiceUnavailable("503"), "deliver_report")
+async def test_failing_job_kind_has_its_own_outage(bench: WorkerBench, outages: OutageTracker) -> None:
+    """Unless the service answers nothing at all, which is one outage."""
+    failure = ServiceUnavailable("503")
+    await outages.record_failure(failure, "update_line_task")
+    assert not outages.is_known(failure, "deliver_report")
     assert not await outages.end(EXCHANGE_OUTAGE), "a good poll proves nothing about Task updates"
-    assert outages.is_known(ServiceUnavailable("503"), "update_line_task")
+    assert outages.is_known(failure, "update_line_task")
     assert await outages.end(exchange_part_outage("update_line_task"))
-    assert not outages.is_known(ServiceUnavailable("503"), "update_line_task")
-
-
-async def test_unresponsive_exchange_is_one_outage(bench: WorkerBench) -> None:
-    outages = OutageTracker(bench.store, bench.clock, service_unreachable)
+    assert not outages.is_known(failure, "update_line_task")
+    whole = OutageTracker(bench.store, bench.clock, service_unreachable)
     for kind in ("update_line_task", "deliver_report", "fetch_order"):
-        await outages.record_failure(ServiceUnavailable("nobody there"), kind)
-    assert await outages.end(EXCHANGE_OUTAGE)
-    assert not outages.is_known(ServiceUnavailable("nobody there"), "deliver_report")
+        await whole.record_failure(failure, kind)
+    assert set(await bench.open_alerts()) == {EXCHANGE_OUTAGE}
+    assert await whole.end(EXCHANGE_OUTAGE)
+    assert not whole.is_known(failure, "deliver_report")
 
 
-async def test_store_outage_explains_its_failures(bench: WorkerBench) -> None:
-    outages = OutageTracker(bench.store, bench.clock, service_reachable)
+async def test_store_outage_explains_its_failures(bench: WorkerBench, outages: OutageTracker) -> None:
     await outages.record_failure(StoreUnreachableError())
     assert outages.is_known(StoreUnreachableError())
     assert outages.is_store_down
@@ -96,66 +95,90 @@ async def test_store_outage_explains_its_failures(bench: WorkerBench) -> None:
     assert not outages.is_known(StoreUnreachableError())
 
 
-async def test_unwritten_alert_is_written_later(bench: WorkerBench) -> None:
-    class Full:
-        broken = True
-        health = bench.store.health
+async def test_outage_that_cannot_be_written_is_logged_and_written_later(
+    bench: WorkerBench, outages: OutageTracker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken(work: Any) -> Any:
+        raise StoreUnreachableError
 
-        async def run(self, work: Any) -> Any:
-            if self.broken:
-                raise StoreUnreachableError
-            return await bench.store.run(work)
-
-    store = Full()
-    outages = OutageTracker(store, bench.clock, service_reachable)
-    with pytest.raises(StoreUnreachableError):
-        await outages.begin(AlertKey(ConditionId.DISK_LOW), "broken")
-    store.broken = False
-    await outages.begin(AlertKey(ConditionId.DISK_LOW), "broken")
-    assert await bench.write(lambda uow: uow.alerts.close(AlertKey(ConditionId.DISK_LOW), now=bench.clock.now()))
+    key = AlertKey(ConditionId.DISK_LOW)
+    with capture_logs() as lines, monkeypatch.context() as patch:
+        patch.setattr(bench.store, "run", broken)
+        with pytest.raises(StoreUnreachableError):
+            await outages.begin(key, "broken")
+    assert [each["action"] for each in lines] == ["outage_started"]
+    await outages.begin(key, "broken")
+    assert set(await bench.open_alerts()) == {key}
 
 
-async def test_ordinary_failures_open_no_outage(bench: WorkerBench) -> None:
-    """A failure that is no outage opens none."""
-    outages = OutageTracker(bench.store, bench.clock, service_reachable)
-    await outages.record_failure(PermanentFailure("no"))
-    await outages.record_failure(LisUnavailable("told by collection"))
-    assert not outages.is_known(PermanentFailure("no"))
-    assert not outages.is_known(LisUnavailable("told by collection"))
+async def test_outage_that_begins_again_soon_is_the_same(bench: WorkerBench) -> None:
+    """A service that answers every other minute: one alert, not one a minute."""
+
+    async def count() -> int:
+        return await bench.store.read(lambda connection: connection.scalar(select(func.count()).select_from(alerts)) or 0)
+
+    for minute in range(5):
+        await bench.outages.begin(EXCHANGE_OUTAGE, f"down at {minute}")
+        bench.clock.advance(60)
+        await bench.outages.end(EXCHANGE_OUTAGE)
+        assert await bench.open_alerts() == {}
+        bench.clock.advance(60)
+    assert await count() == 1
+    bench.clock.advance(600)
+    await bench.outages.begin(EXCHANGE_OUTAGE, "down")
+    assert await count() == 2
+
+
+async def test_restart_keeps_the_beginning_of_an_outage_and_is_no_new_one(bench: WorkerBench) -> None:
+    began = bench.clock.now()
+    await OutageTracker(bench.store, bench.clock, service_reachable).begin(EXCHANGE_OUTAGE, "502")
+    bench.clock.advance(hours=2)
+    with capture_logs() as lines:
+        await OutageTracker(bench.store, bench.clock, service_reachable).begin(EXCHANGE_OUTAGE, "503")
+    (alert,) = (await bench.open_alerts()).values()
+    assert (alert.since, alert.detail) == (began, "503")
+    assert [(each["action"], each["log_level"]) for each in lines] == [("outage_resumed", "info")]
+
+
+# --- the schedule
 
 
 def test_poll_interval_grows_when_idle_and_resets() -> None:
-    """The poll slows down while nothing comes and is quick again after a find."""
+    """The poll slows down while nothing comes and is quick again after a find; it has a minimum."""
     pace = PollInterval(10, 100)
     waits = [10.0]
     for _ in range(10):
         waits.append(pace.next_wait(waits[-1], 0))
     assert waits[:4] == [10, 15, 22.5, 33.75]
-    assert waits[-1] == 100
-    assert pace.next_wait(100, 1) == 10
+    assert (waits[-1], pace.next_wait(100, 1)) == (100, 10)
+    assert [PollInterval(shortest, 100).next_wait(0, 0) >= shortest for shortest in (10.0, 200.0)] == [True, True]
 
 
-@pytest.mark.parametrize("shortest", [10.0, 200.0])
-def test_poll_interval_has_a_minimum(shortest: float) -> None:
-    assert PollInterval(shortest, 100).next_wait(0, 0) >= shortest
+class Task:
+    """A scheduled task that raises `fault`, and counts its runs."""
+
+    def __init__(self, bench: WorkerBench, name: str, fault: Exception | None, interval: float = 0.01) -> None:
+        self.fault, self.runs, self.waits = fault, 0, list[float]()
+        self.schedule = Scheduler(bench.outages)
+        self.schedule.postpone = lambda name, seconds: self.waits.append(seconds)  # type: ignore[method-assign]
+        self.schedule.every(interval, name, self._run)
+
+    async def _run(self) -> None:
+        self.runs += 1
+        if self.fault is not None:
+            raise self.fault
 
 
 async def test_failing_scheduled_task_is_reported_and_repeats(bench: WorkerBench) -> None:
-    ticks, times = Scheduler(bench.outages), 0
-
-    async def tick() -> None:
-        nonlocal times
-        times += 1
-        if times == 1:
-            raise ZeroDivisionError
-        if times == 2:
-            raise ServiceUnavailable("nobody there")
-
-    ticks.every(0.01, "tick", tick)
-    ticks.start()
-    await wait_until(lambda: times >= 3)
-    ticks.stop()
+    """One of a longer interval than the wait after a failure keeps it."""
+    task, rare = Task(bench, "tick", ServiceUnavailable("nobody there")), Task(bench, "retention", ValueError(), 3600)
+    for each in (task, rare):
+        each.schedule.start()
+    await wait_until(lambda: task.runs >= 2 and rare.runs >= 1)
+    for each in (task, rare):
+        each.schedule.stop()
     assert bench.outages.is_known(ServiceUnavailable("still"))
+    assert rare.waits == []
 
 
 FAULTS = [
@@ -166,90 +189,27 @@ FAULTS = [
     StoreError("no such table"),
     ForeignOrigin("away"),
 ]
+PARTS = ["poll", "look", "restore", "collect", "reconcile", "retention"]
 
 
-@pytest.mark.parametrize("part", ["poll", "look", "restore", "collect", "reconcile", "retention"])
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda each: type(each).__name__)
+@pytest.mark.parametrize(
+    ("fault", "part"),
+    [
+        pytest.param(fault, part, id=f"{type(fault).__name__}-{part}", marks=() if number == place else pytest.mark.slow)
+        for number, fault in enumerate(FAULTS)
+        for place, part in enumerate(PARTS)
+    ],
+)
 async def test_unexpected_error_of_task_is_told_and_waits(bench: WorkerBench, fault: Exception, part: str) -> None:
-    ticks, times, is_broken = Scheduler(bench.outages), 0, True
-    waits: list[float] = []
-    ticks.postpone = lambda name, seconds: waits.append(seconds)  # type: ignore[method-assign]
-
-    async def tick() -> None:
-        nonlocal times
-        times += 1
-        if is_broken:
-            raise fault
-
-    ticks.every(0.01, part, tick)
-    ticks.start()
-    await wait_until(lambda: times >= 9)
-    assert waits[:8] == [1, 2, 4, 8, 16, 32, 60, 60]
-    (told,) = await bench.store.run(lambda uow: uow.alerts.all_open())
-    assert str(told.key) == f"agent.{'part_fails' if part in {'reconcile', 'retention'} else 'cannot_work'}/{part}"
+    task = Task(bench, part, fault)
+    task.schedule.start()
+    await wait_until(lambda: task.runs >= 9)
+    assert task.waits[:8] == [1, 2, 4, 8, 16, 32, 60, 60]
+    ((key, told),) = (await bench.open_alerts()).items()
+    assert str(key) == f"agent.{'part_fails' if part in {'reconcile', 'retention'} else 'cannot_work'}/{part}"
     assert (told.detail or "").startswith(str(fault) if isinstance(fault, LabAgentError) else type(fault).__name__)
-    assert "s3cret" not in told.detail
-    is_broken, times = False, 0
-    await wait_until(lambda: times >= 2)
-    ticks.stop()
-    assert await bench.store.run(lambda uow: uow.alerts.all_open()) == ()
-
-
-async def test_task_with_longer_interval_keeps_it(bench: WorkerBench) -> None:
-    ticks, times = Scheduler(bench.outages), 0
-    waits: list[float] = []
-    ticks.postpone = lambda name, seconds: waits.append(seconds)  # type: ignore[method-assign]
-
-    async def tick() -> None:
-        nonlocal times
-        times += 1
-        raise ValueError
-
-    ticks.every(3600, "retention", tick)
-    ticks.start()
-    await wait_until(lambda: times >= 1)
-    ticks.stop()
-    assert waits == []
-
-
-def count_alerts(uow: UnitOfWork) -> int:
-    if isinstance(uow.alerts, SqlAlertRepository):
-        return uow.alerts._session.connection(for_writing=False).scalar(select(func.count()).select_from(alerts)) or 0
-    return len(uow.alerts._data.alerts)  # type: ignore[attr-defined]
-
-
-async def test_outage_that_begins_again_soon_is_the_same(bench: WorkerBench) -> None:
-    """A service that answers every other minute: one alert, not one a minute."""
-    for minute in range(5):
-        await bench.outages.begin(EXCHANGE_OUTAGE, f"down at {minute}")
-        bench.clock.advance(60)
-        await bench.outages.end(EXCHANGE_OUTAGE)
-        assert not await bench.write(lambda uow: uow.alerts.close(EXCHANGE_OUTAGE, now=bench.clock.now())), "it is closed"
-        bench.clock.advance(60)
-    assert await bench.store.run(count_alerts) == 1
-    bench.clock.advance(600)
-    await bench.outages.begin(EXCHANGE_OUTAGE, "down")
-    assert await bench.store.run(count_alerts) == 2
-
-
-async def test_restart_keeps_the_beginning_of_an_outage_and_is_no_new_one(bench: WorkerBench) -> None:
-    began = bench.clock.now()
-    await OutageTracker(bench.store, bench.clock, service_reachable).begin(EXCHANGE_OUTAGE, "502")
-    bench.clock.advance(hours=2)
-    with capture_logs() as lines:
-        await OutageTracker(bench.store, bench.clock, service_reachable).begin(EXCHANGE_OUTAGE, "503")
-    (alert,) = await bench.store.run_read_only(lambda uow: uow.alerts.all_open())
-    assert (alert.since, alert.detail) == (began, "503")
-    assert [(each["action"], each["log_level"]) for each in lines] == [("outage_resumed", "info")]
-
-
-async def test_outage_that_cannot_be_written_is_logged(bench: WorkerBench) -> None:
-    async def broken(work: Any) -> Any:
-        raise StoreUnreachableError
-
-    outages = OutageTracker(bench.store, bench.clock, service_reachable)
-    with capture_logs() as lines, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(bench.store, "run", broken)
-        with pytest.raises(StoreUnreachableError):
-            await outages.begin(EXCHANGE_OUTAGE, "502")
-    assert [each["action"] for each in lines] == ["outage_started"]
+    assert "s3cret" not in (told.detail or "")
+    task.fault, task.runs = None, 0
+    await wait_until(lambda: task.runs >= 2)
+    task.schedule.stop()
+    assert await bench.open_alerts() == {}

@@ -11,7 +11,6 @@ from lab_agent.conditions.ids import ConditionId
 from lab_agent.domain.job_records import JobKind
 from lab_agent.domain.restoration import MarkedNumber, Restoration, RestoreSign
 from lab_agent.errors import ServiceUnavailable, StoreError
-from lab_agent.ports.repositories import UnitOfWork
 from lab_agent.store.store_mark import FileMark
 from lab_agent.worker import restore_watch
 from lab_agent.worker.restore_watch import RestoreWatch
@@ -53,19 +52,10 @@ class Watching:
 
     async def note(self) -> None:
         """As `lab-agent restore` does after it has put a backup back."""
-
-        def write(uow: UnitOfWork) -> None:
-            note_restoration(uow, RestoreSign.COMMAND, self.bench.clock.now())
-            uow.commit()
-
-        await self.bench.store.run(write)
+        await self.bench.write(lambda uow: note_restoration(uow, RestoreSign.COMMAND, self.bench.clock.now()))
 
     async def release(self) -> None:
-        def write(uow: UnitOfWork) -> None:
-            release_restoration(uow, self.bench.clock.now(), "anna")
-            uow.commit()
-
-        await self.bench.store.run(write)
+        await self.bench.write(lambda uow: release_restoration(uow, self.bench.clock.now(), "anna"))
 
 
 @pytest.fixture
@@ -73,12 +63,15 @@ def watching(bench: WorkerBench, tmp_path: Path) -> Watching:
     return Watching(bench, tmp_path / "lab.db.mark")
 
 
-async def test_first_start_holds_nothing_and_writes_the_mark(watching: Watching) -> None:
+@pytest.mark.parametrize("is_damaged", [False, True])
+async def test_first_start_holds_nothing_and_writes_the_mark(watching: Watching, is_damaged: bool) -> None:
+    if is_damaged:
+        watching.mark.path.write_text("no mark")
     await watching.watch.begin()
-    assert watching.held == set()
     first = watching.mark.read()
-    assert first is not None
+    assert (watching.held, first is None) == (set(), False)
     await watching.restart().begin()
+    assert first is not None
     assert watching.mark.read() == MarkedNumber(first.instance, first.number + 1)
     assert await watching.bench.store.run(load_restoration) is None
 
@@ -102,8 +95,7 @@ async def test_restored_database_is_held_until_compared_and_released(
     watching.is_service_up = True
     await watching.watch.look()
     assert watching.held == AT_LIS
-    open_alerts = await watching.bench.store.run(lambda uow: uow.alerts.open_of({ConditionId.STORE_RESTORED}))
-    assert len(open_alerts) == 1
+    assert [key.condition for key in await watching.bench.open_alerts()] == [ConditionId.STORE_RESTORED]
     await watching.restart().begin()
     assert watching.held == AT_LIS, "a restart releases nothing"
     watching.bench.clock.advance(1)
@@ -112,13 +104,6 @@ async def test_restored_database_is_held_until_compared_and_released(
     assert watching.held == set()
     await watching.restart().begin()
     assert watching.held == set()
-
-
-async def test_damaged_mark_is_replaced_and_holds_nothing(watching: Watching) -> None:
-    watching.mark.path.write_text("no mark")
-    await watching.watch.begin()
-    assert watching.held == set()
-    assert watching.mark.read() is not None
 
 
 async def test_mark_that_cannot_be_replaced_is_told_once(watching: Watching, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx
 
-from tests.integration.workflow.conftest import Scenario
+if TYPE_CHECKING:
+    from tests.integration.workflow.conftest import Scenario
 
 Change = Callable[[httpx.Request, httpx.Response], httpx.Response]
 
@@ -66,3 +67,13 @@ def answer_as_before(scenario: Scenario, *tasks: str) -> Change:
         return httpx.Response(200, json=bundle)
 
     return change
+
+
+def date_answers(scenario: Scenario, now: Callable[[], str]) -> None:
+    """From now on the service says this of its clock."""
+
+    def dated(request: httpx.Request, response: httpx.Response) -> httpx.Response:
+        response.headers["date"] = now()
+        return response
+
+    change_answers(scenario, lambda _: True, dated)

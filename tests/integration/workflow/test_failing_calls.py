@@ -7,7 +7,6 @@ from typing import Any, get_args
 
 import pytest
 
-from lab_agent.conditions.model import AlertKey
 from lab_agent.domain.failure_causes import FailureCause
 from lab_agent.domain.job_records import JobKind
 from lab_agent.domain.state_machines import JobState, OrderState
@@ -19,10 +18,9 @@ from lab_agent.workflow.order_reading import ASKED_TO_WAIT
 from lab_sandbox.faults.plan import FaultPlan, FaultRule, Poison
 from tests.harness.orders import templates
 from tests.harness.world import SimulatedAgent, World
-from tests.integration.workflow.conftest import Scenario, pick_template
+from tests.integration.workflow.conftest import MakeScenario, Scenario, parametrize_first, pick_template
 from tests.integration.workflow.service_answers import answer_with, change_answers, is_read_of
 
-ORDERS = 10
 WORDS = "Ivanova is not shown"
 """What the service says beside a Retry-After: it may name the patient."""
 
@@ -31,22 +29,21 @@ def inject(world: World, **rule: Any) -> None:
     world.service.faults.activate(FaultPlan(faults=(FaultRule.model_validate(rule),)))
 
 
-async def place_orders(world: World, count: int, *, spoil: int | None = None) -> tuple[SimulatedAgent, list[str]]:
-    agent = world.agent()
-    placed = [world.place_order(template, spoil=spoil) for template in templates(world.clock.now(), count)]
-    await agent.poll.run()
-    return agent, placed
-
-
-@pytest.mark.parametrize("form", ["seconds", "date"])
-async def test_one_wait_holds_back_all_orders(form: str) -> None:
-    """Ten orders are rejected; the service asks the first write to wait, and gets no other until then."""
-    world = World("wait")
-    agent, placed = await place_orders(world, ORDERS, spoil=0)
-    inject(world, kind="status", status=503, retry_after=15, retry_after_form=form, route="PUT /fhir/*")
+async def work_until_fault(world: World, agent: SimulatedAgent) -> None:
     while not world.service.faults.fired:
         world.clock.advance(3)
         await agent.run_jobs(limit=50)
+
+
+@parametrize_first("form", ["seconds", "date"])
+async def test_one_wait_holds_back_all_orders(form: str) -> None:
+    """Ten orders are rejected; the service asks the first write to wait, and gets no other until then."""
+    world = World("wait")
+    agent = world.agent()
+    placed = [world.place_order(template, spoil=0) for template in templates(world.clock.now(), 10)]
+    await agent.poll.run()
+    inject(world, kind="status", status=503, retry_after=15, retry_after_form=form, route="PUT /fhir/*")
+    await work_until_fault(world, agent)
     first = len(world.service.faults.fired)
     assert first <= world.settings.exchange.max_concurrency
     for _ in range(4):
@@ -58,25 +55,27 @@ async def test_one_wait_holds_back_all_orders(form: str) -> None:
     assert all("cancelled" in {line["status"] for line in world.line_tasks(task)} for task in placed)
 
 
-async def test_attempts_at_the_service_are_kept_with_the_job() -> None:
+async def test_attempts_at_the_service_are_kept_with_the_job(make_scenario: MakeScenario) -> None:
     """A Task update that fails, through the real client: what was called, and with which status it was answered."""
-    world = World("attempts")
-    agent, (task,) = await place_orders(world, 1, spoil=0)
-    inject(world, kind="status", status=503, route="PUT /fhir/*")
-    while not world.service.faults.fired:
-        world.clock.advance(3)
-        await agent.run_jobs(limit=50)
-    world.service.faults.activate(FaultPlan())
-    await world.drain(agent)
-    jobs = await world.jobs(task, open_only=False)
-    (failed,) = [each for job in jobs for each in job.attempt_log if each.status == 503][:1]
+    scenario = make_scenario(2, spoil=0)
+    await scenario.agent.poll.run()
+    inject(scenario.world, kind="status", status=503, route="PUT /fhir/*")
+    await work_until_fault(scenario.world, scenario.agent)
+    scenario.world.service.faults.activate(FaultPlan())
+    await scenario.drain()
+    jobs = await scenario.jobs(open_only=False)
+    attempts = [each for job in jobs for each in job.attempt_log]
+    failed = next(each for each in attempts if each.status == 503)
     assert (failed.call, failed.cause) == ("PUT Task", FailureCause.OUTCOME_UNKNOWN)
     assert all(job.attempt_log[-1].cause is None for job in jobs if job.state is JobState.DONE)
-    assert {("PUT Task", 200)} <= {(each.call, each.status) for job in jobs for each in job.attempt_log}
-    assert task not in repr([each.call for job in jobs for each in job.attempt_log])
+    assert ("PUT Task", 200) in {(each.call, each.status) for each in attempts}
+    assert scenario.task not in repr([each.call for each in attempts])
 
 
-@pytest.mark.parametrize("poison", get_args(Poison))
+# --- poison
+
+
+@parametrize_first("poison", get_args(Poison))
 async def test_poison_in_one_order_stops_no_other(poison: str) -> None:
     world = World("poison")
     agent = world.agent()
@@ -93,29 +92,41 @@ async def test_poison_in_one_order_stops_no_other(poison: str) -> None:
     assert (await world.stored_order(placed[1]))[0].state is OrderState.HANDED_OVER
 
 
-async def test_poison_line_never_left_out_of_order() -> None:
+async def test_poison_line_never_left_out_of_order(make_scenario: MakeScenario) -> None:
     """An order that cannot be read whole is not handed over in part; it goes on when it can be read."""
-    world = World("line")
-    agent, (task,) = await place_orders(world, 1)
-    line = str(world.line_tasks(task)[0]["id"])
-    inject(world, kind="poison_task", poison="nan", route="GET /fhir/Task*", ids=[line])
-    await world.drain(agent)
-    assert (await world.stored_order(task))[0].state is OrderState.SEEN
-    (fetch,) = await world.jobs(task)
-    assert fetch.kind is JobKind.FETCH_ORDER
-    assert line in str(fetch.reason)
-    world.service.faults.activate(FaultPlan())
-    world.clock.advance(600)
-    await world.drain(agent)
-    assert (await world.stored_order(task))[0].state is OrderState.HANDED_OVER
+    scenario = make_scenario(2)
+    await scenario.agent.poll.run()
+    line = scenario.line_tasks[0]
+    inject(scenario.world, kind="poison_task", poison="nan", route="GET /fhir/Task*", ids=[line])
+    await scenario.drain()
+    (fetch,) = await scenario.jobs()
+    assert (await scenario.state(), fetch.kind, line in str(fetch.reason)) == (OrderState.SEEN, JobKind.FETCH_ORDER, True)
+    scenario.world.service.faults.activate(FaultPlan())
+    await scenario.drain(600)
+    assert await scenario.state() is OrderState.HANDED_OVER
 
 
-async def run_beside_pausing_order(world: World, wait: str, hours: int) -> tuple[list[float], str]:
-    """One order has a resource whose read makes the service ask to wait; good ones come every ten minutes.
+# --- waits that are asked for
 
-    Seconds until each of the good ones was handed over, and the key of the bad one.
-    """
-    scenario = Scenario(world, world.agent(), world.place_order(pick_template(world, 2)))
+
+def make_poll_task(scenario: Scenario) -> PollTask:
+    """The poll as the worker runs it; the test says when."""
+    return PollTask(
+        poll=scenario.agent.poll,
+        outages=scenario.agent.runner.outages,
+        store=scenario.world.store,
+        clock=scenario.world.clock,
+        metrics=Metrics(),
+        interval=PollInterval(15, 120),
+        reschedule=lambda _: None,
+    )
+
+
+@parametrize_first("wait, longest", [("30", 90), ("120", 180), ("1000000000", 3900)], quick=0)
+async def test_resource_that_pauses_service_delays_others_little(make_scenario: MakeScenario, wait: str, longest: int) -> None:
+    """Law 9: the order that closes the gate is held, and goes after the others, of which one comes every ten minutes."""
+    scenario, hours = make_scenario(2), 5
+    world = scenario.world
     request = world.get_task(scenario.line_tasks[0])["basedOn"][0]["reference"].rsplit("/", 1)[-1]
     change_answers(scenario, is_read_of(f"procedurerequest/{request}"), answer_with(503, WORDS, **{"Retry-After": wait}))
     poll = make_poll_task(scenario)
@@ -131,16 +142,8 @@ async def run_beside_pausing_order(world: World, wait: str, hours: int) -> tuple
             handed.setdefault(order.key, world.clock.now())
         world.clock.advance(10)
     assert handed.keys() == placed.keys()
-    return [(handed[key] - placed[key]).total_seconds() for key in placed], scenario.task
-
-
-@pytest.mark.parametrize(("wait", "longest"), [("30", 90), ("120", 180), ("1000000000", 3900)])
-async def test_resource_that_pauses_service_delays_others_little(wait: str, longest: int) -> None:
-    """Law 9: the order that closes the gate is held, and goes after the others whenever the gate opens."""
-    world = World("wait")
-    delays, bad = await run_beside_pausing_order(world, wait, 5)
-    assert max(delays) <= longest
-    record = (await world.stored_order(bad))[0]
+    assert max((handed[key] - placed[key]).total_seconds() for key in placed) <= longest
+    record = await scenario.order_record()
     assert (record.state, record.reason) == (OrderState.HELD, ASKED_TO_WAIT)
     (said,) = (await world.store.run_read_only(lambda uow: uow.vault.service_messages(record.key))).values()
     assert all(WORDS in each.text for each in said)
@@ -148,61 +151,39 @@ async def test_resource_that_pauses_service_delays_others_little(wait: str, long
 
 
 @pytest.mark.parametrize("wait", ["0", "Thu, 01 Jan 2015 00:00:00 GMT"])
-async def test_retry_after_without_a_wait_is_none(wait: str) -> None:
-    world = World("wait")
-    scenario = Scenario(world, world.agent(), world.place_order(pick_template(world, 1)))
+async def test_retry_after_without_a_wait_is_none(make_scenario: MakeScenario, wait: str) -> None:
+    scenario = make_scenario(1)
     change_answers(scenario, is_read_of("procedurerequest/"), answer_with(503, **{"Retry-After": wait}))
     await scenario.process_all()
     assert "procedurerequest/" in str((await scenario.order_record()).reason)
-    world.clock.advance(world.settings.worker.unreadable_after + 60)
-    await world.drain(scenario.agent)
-    assert (await scenario.order_record()).state is OrderState.HELD
+    await scenario.drain(scenario.world.settings.worker.unreadable_after + 60)
+    assert await scenario.state() is OrderState.HELD
 
 
-def make_poll_task(scenario: Scenario) -> PollTask:
-    """The poll as the worker runs it; the test says when."""
-    world = scenario.world
-    return PollTask(
-        poll=scenario.agent.poll,
-        outages=scenario.agent.runner.outages,
-        store=world.store,
-        clock=world.clock,
-        metrics=Metrics(),
-        interval=PollInterval(15, 120),
-        reschedule=lambda _: None,
-    )
-
-
-async def test_pause_asked_for_in_check_of_ended_orders_is_told() -> None:
-    world = World("wait")
-    scenario = Scenario(world, world.agent(), world.place_order(pick_template(world, 1), spoil=0))
+async def test_pause_asked_for_in_check_of_ended_orders_is_told(make_scenario: MakeScenario) -> None:
+    scenario = make_scenario(1, spoil=0)
     await scenario.process_all()
-    world.clock.advance(301)
+    scenario.world.clock.advance(301)
     restore = change_answers(scenario, is_read_of(f"task/{scenario.task}"), answer_with(503, **{"Retry-After": "600"}))
     with pytest.raises(ServiceUnavailable):
         await scenario.agent.ended_orders.run()
     restore()
     poll = make_poll_task(scenario)
     await poll.run()
-    world.place_order(pick_template(world, 1), relabel=True)
-    assert PAUSE_OUTAGE in await open_alert_keys(world)
-    world.clock.advance(601)
+    scenario.order_anew(relabel=True)
+    assert PAUSE_OUTAGE in scenario.open_alerts()
+    scenario.world.clock.advance(601)
     await poll.run()
-    assert PAUSE_OUTAGE not in await open_alert_keys(world)
-    await world.drain(scenario.agent)
-    assert len(world.lis.submitted) == 1
+    assert PAUSE_OUTAGE not in scenario.open_alerts()
+    await scenario.drain()
+    assert scenario.handed_over == [1]
 
 
-async def test_ended_order_that_cannot_be_read_stops_no_other() -> None:
-    world = World("wait")
-    scenario = Scenario(world, world.agent(), world.place_order(pick_template(world, 1), spoil=0))
-    other = world.place_order(pick_template(world, 1), spoil=0, relabel=True)
+async def test_ended_order_that_cannot_be_read_stops_no_other(make_scenario: MakeScenario) -> None:
+    scenario = make_scenario(1, spoil=0)
+    other = scenario.world.place_order(pick_template(scenario.world, 1), spoil=0, relabel=True)
     await scenario.process_all()
-    world.clock.advance(301)
-    world.force_task(other, status="requested")
+    scenario.world.clock.advance(301)
+    scenario.force("requested", other)
     change_answers(scenario, is_read_of(f"task/{scenario.task}"), answer_with(502))
     assert await scenario.agent.ended_orders.run() == 1
-
-
-async def open_alert_keys(world: World) -> set[AlertKey]:
-    return {alert.key for alert in world.store._data.alerts if alert.closed_at is None}  # type: ignore[attr-defined]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
 from decimal import Decimal
@@ -22,15 +22,10 @@ from lab_agent.domain.values import Coding, Quantity
 from lab_agent.errors import ServiceUnavailable
 from lab_agent.fhir.report_builder import FINAL_STATUSES
 from lab_agent.ports.exchange import Json, SavedResource
-from lab_agent.workflow import operator_orders
 from lab_agent.workflow.operator_results import SentSpan, upload_again
 from lab_agent.workflow.result_inbox import StoreInbox
-from lab_sandbox.faults.plan import FaultPlan, FaultRule
 from lab_sandbox.references import Ref
-from tests.integration.workflow.conftest import Scenario, pick_template
-from tests.integration.workflow.test_revived_orders import recheck, request_again
-
-MakeScenario = Callable[..., Scenario]
+from tests.integration.workflow.conftest import MakeScenario, Scenario, parametrize_first, pick_template
 
 
 @dataclass
@@ -67,14 +62,26 @@ class Clinic:
         return [json.loads(one.body) for one in found]
 
     @property
+    def counts(self) -> tuple[int, int]:
+        """Reports and values on the service."""
+        return len(self.resources("DiagnosticReport")), len(self.resources("Observation"))
+
+    @property
     def tasks(self) -> list[str]:
-        return [str(each["status"]) for each in self.scenario.world.all_tasks()]
+        return sorted(str(each["status"]) for each in self.scenario.world.all_tasks())
 
     async def report(self, order: LabOrder, *, lines: int = 99, value: str = "13.20", **fields: Any) -> None:
         """A message of the laboratory: two values, the second of which is always the same."""
         self.messages += 1
         now = self.scenario.world.clock.now()
-        values = {"718-7": value, "2345-7": "5.1"}
+        observations = (
+            ReportedObservation(
+                id=code,
+                code=Coding(system="http://loinc.org", code=code),
+                value_quantity=Quantity(value=Decimal(number), unit="g/L"),
+            )
+            for code, number in {"718-7": value, "2345-7": "5.1"}.items()
+        )
         given: dict[str, Any] = {
             "report_id": f"R{order.key}",
             "status": ReportStatus.FINAL,
@@ -82,31 +89,36 @@ class Clinic:
             "lines": tuple(line.key for line in order.lines[:lines]),
             "effective": now,
             "issued": now,
-            "observations": tuple(
-                ReportedObservation(
-                    id=code,
-                    code=Coding(system="http://loinc.org", code=code),
-                    value_quantity=Quantity(value=Decimal(number), unit="g/L"),
-                )
-                for code, number in values.items()
-            ),
+            "observations": tuple(observations),
         }
         inbox = StoreInbox(self.scenario.agent.store, self.scenario.world.clock, "folder")
         assert await inbox.accept(f"message {self.messages}", LabReport(**{**given, **fields}))
 
     async def settle(self) -> None:
         for _ in range(3):
-            await self.scenario.agent.reconcile.run()
-            await recheck(self.scenario)
+            await self.scenario.reconcile(drain=False)
+            await self.scenario.recheck()
 
     async def alerts(self, condition: ConditionId) -> list[Alert]:
         await self.scenario.is_told(condition)
-        found = await self.scenario.world.store.run(lambda uow: uow.alerts.all_open())
-        return [each for each in found if each.condition is condition]
+        return [each for each in self.scenario.open_alerts().values() if each.condition is condition]
+
+    async def told_counts(self) -> list[int | None]:
+        """How many orders the alerts of a restored service are about."""
+        return [each.count for each in await self.alerts(ConditionId.EXCHANGE_RESTORED)]
+
+    async def expect_all_done(self, orders: int = 1) -> None:
+        """Every order has its report, and nothing was analysed twice."""
+        assert (self.without_report, set(self.tasks), self.counts) == ([], {"completed"}, (orders, 2 * orders))
+        assert (len(self.scenario.handed_over), self.scenario.told_lis) == (orders, [])
+        assert await self.scenario.state() is OrderState.CLOSED
+
+
+Finish = Callable[..., Awaitable[Clinic]]
 
 
 @pytest.fixture
-def finish(make_scenario: MakeScenario, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+def finish(make_scenario: MakeScenario, monkeypatch: pytest.MonkeyPatch) -> Finish:
     async def run(orders: int = 1, *, lines: int = 99, **fields: Any) -> Clinic:
         """So many orders are handed over, the service is backed up, and they are reported; nothing is put back yet."""
         scenario = make_scenario(2)
@@ -118,75 +130,66 @@ def finish(make_scenario: MakeScenario, monkeypatch: pytest.MonkeyPatch) -> Call
         clinic.restore = scenario.world.back_up_service()
         for order in scenario.world.lis.submitted:
             await clinic.report(order, lines=lines, **fields)
-        await scenario.world.drain(scenario.agent)
-        assert len(clinic.resources("DiagnosticReport")) == orders
+        await scenario.drain()
+        assert clinic.counts[0] == orders
         return clinic
 
     return run
 
 
-async def expect_all_done(clinic: Clinic, orders: int = 1) -> None:
-    """Every order has its report, and nothing was analysed twice."""
-    assert clinic.without_report == []
-    assert set(clinic.tasks) == {"completed"}
-    assert len(clinic.resources("DiagnosticReport")) == orders
-    assert len(clinic.resources("Observation")) == 2 * orders
-    assert len(clinic.scenario.world.lis.submitted) == orders
-    assert clinic.scenario.world.lis.cancelled == []
-    assert (await clinic.scenario.order_record()).state is OrderState.CLOSED
-
-
-@pytest.mark.parametrize("orders", [1, 3])
-async def test_lost_reports_are_sent_again(finish: Callable[..., Any], orders: int) -> None:
-    clinic: Clinic = await finish(orders)
+async def test_lost_reports_are_sent_again(finish: Finish) -> None:
+    """That is told for a day."""
+    clinic = await finish(2)
     clinic.restore()
     assert set(clinic.tasks) == {"requested"}
     await clinic.settle()
-    await expect_all_done(clinic, orders)
-    assert await clinic.alerts(ConditionId.LINES_HELD) == []
-    (told,) = await clinic.alerts(ConditionId.EXCHANGE_RESTORED)
-    assert told.count == orders
+    await clinic.expect_all_done(2)
+    assert (await clinic.alerts(ConditionId.LINES_HELD), await clinic.told_counts()) == ([], [2])
+    clinic.scenario.world.clock.advance(24 * 3600)
+    await clinic.scenario.reconcile(drain=False)
+    assert await clinic.told_counts() == []
 
 
-async def test_line_lost_in_open_order_ends_again(finish: Callable[..., Any]) -> None:
-    clinic: Clinic = await finish(lines=1)
+async def test_line_lost_in_open_order_ends_again(finish: Finish) -> None:
+    clinic = await finish(lines=1)
     clinic.restore()
     await clinic.settle()
-    assert sorted(line.state for line in await clinic.scenario.lines()) == [LineState.ACCEPTED, LineState.COMPLETED]
-    assert sorted(clinic.tasks) == ["completed", "requested", "requested"]
-    assert clinic.without_report == []
+    assert sorted(await clinic.scenario.line_states()) == [LineState.ACCEPTED, LineState.COMPLETED]
+    assert (clinic.tasks, clinic.without_report) == (["completed", "requested", "requested"], [])
     assert await clinic.alerts(ConditionId.LINES_HELD) == []
 
 
-@pytest.mark.parametrize("value", ["13.20", "14.00"])
-@pytest.mark.parametrize("found_first", [True, False])
-async def test_report_sent_after_restore_is_whole_there(finish: Callable[..., Any], value: str, found_first: bool) -> None:
+@parametrize_first("value, found_first", [("14.00", True), ("14.00", False), ("13.20", True), ("13.20", False)], 2)
+async def test_report_sent_after_restore_is_whole_there(finish: Finish, value: str, found_first: bool) -> None:
     """The same report, or a version 2 that changes one of two values, before the Tasks are seen or at the same time."""
-    clinic: Clinic = await finish()
+    clinic = await finish()
     clinic.restore()
     if found_first:
         await clinic.scenario.agent.poll.run()
     await clinic.report(clinic.scenario.world.lis.submitted[0], value=value)
-    await clinic.scenario.world.drain(clinic.scenario.agent)
+    await clinic.scenario.drain()
     await clinic.settle()
-    await expect_all_done(clinic)
-    values = {str(each["valueQuantity"]["value"]) for each in clinic.resources("Observation")}
-    assert {Decimal(each) for each in values} == {Decimal(value), Decimal("5.1")}
+    await clinic.expect_all_done()
+    values = {Decimal(str(each["valueQuantity"]["value"])) for each in clinic.resources("Observation")}
+    assert values == {Decimal(value), Decimal("5.1")}
 
 
-async def test_line_accepted_by_hand_after_restore_waits_for_report(finish: Callable[..., Any]) -> None:
-    """It was held before its report was lost, or by a release that did not look."""
-    clinic: Clinic = await finish()
+async def test_line_accepted_by_hand_after_restore_waits_for_report(finish: Finish) -> None:
+    """Put back while its report was there, it was held; then the report was lost, and an operator did not look."""
+    clinic = await finish()
     scenario = clinic.scenario
-    request_again(scenario, *scenario.line_tasks, scenario.task)
-    await recheck(scenario)
+    scenario.force("requested")
+    await scenario.recheck()
+    assert await scenario.line_states() == [LineState.HELD] * 2
+    assert await clinic.alerts(ConditionId.LINES_HELD)
+    assert await clinic.told_counts() == []
     clinic.restore()
     for line in await scenario.lines():
-        await operator_orders.accept_line(scenario.world.store, line.key, by="eve", now=scenario.world.clock.now())
+        await scenario.accept_line(line.key)
     await clinic.report(scenario.world.lis.submitted[0])
-    await scenario.world.drain(scenario.agent)
+    await scenario.drain()
     await clinic.settle()
-    await expect_all_done(clinic)
+    await clinic.expect_all_done()
 
 
 @pytest.mark.parametrize("lines", [1, 99])
@@ -199,31 +202,18 @@ async def test_service_backed_up_before_tasks_ended_is_completed_again(
     await scenario.process_all()
     await clinic.report(scenario.world.lis.submitted[0], lines=lines)
     scenario.world.clock.advance(1)
-    await scenario.agent.run_jobs(JobKind.MATCH_REPORT)
-    await scenario.agent.run_jobs(JobKind.DELIVER_REPORT)
+    for kind in (JobKind.MATCH_REPORT, JobKind.DELIVER_REPORT):
+        await scenario.agent.run_jobs(kind)
     clinic.restore = scenario.world.back_up_service()
-    assert (len(clinic.resources("DiagnosticReport")), set(clinic.tasks)) == (1, {"requested"})
-    await scenario.world.drain(scenario.agent)
-    ended = sorted(clinic.tasks)
+    assert (clinic.counts[0], set(clinic.tasks)) == (1, {"requested"})
+    await scenario.drain()
+    ended = clinic.tasks
     clinic.restore()
     clinic.watch(monkeypatch)
     scenario.world.clock.advance(300)
     await clinic.settle()
-    assert sorted(clinic.tasks) == ended
-    assert clinic.without_report == []
-    assert await clinic.alerts(ConditionId.LINES_HELD) == []
-    (told,) = await clinic.alerts(ConditionId.EXCHANGE_RESTORED)
-    assert told.count == 1
-    assert (len(clinic.resources("DiagnosticReport")), len(clinic.resources("Observation"))) == (1, 2)
-
-
-async def test_line_put_back_with_report_there_is_held(finish: Callable[..., Any]) -> None:
-    clinic: Clinic = await finish()
-    request_again(clinic.scenario, *clinic.scenario.line_tasks, clinic.scenario.task)
-    await recheck(clinic.scenario)
-    assert [line.state for line in await clinic.scenario.lines()] == [LineState.HELD] * 2
-    assert await clinic.alerts(ConditionId.LINES_HELD)
-    assert await clinic.alerts(ConditionId.EXCHANGE_RESTORED) == []
+    assert (clinic.tasks, clinic.without_report, clinic.counts) == (ended, [], (1, 2))
+    assert (await clinic.alerts(ConditionId.LINES_HELD), await clinic.told_counts()) == ([], [1])
 
 
 async def test_report_lost_before_its_task_is_set_goes_first(
@@ -235,52 +225,24 @@ async def test_report_lost_before_its_task_is_set_goes_first(
     await scenario.process_all()
     clinic.restore = scenario.world.back_up_service()
     await clinic.report(scenario.world.lis.submitted[0])
-    update = scenario.agent.exchange.update
 
     async def fail(*_: object, **__: object) -> None:
         raise ServiceUnavailable("the service is down")
 
-    monkeypatch.setattr(scenario.agent.exchange, "update", fail)
-    for _ in range(3):
-        await scenario.agent.run_jobs(JobKind.MATCH_REPORT, JobKind.DELIVER_REPORT, JobKind.UPDATE_LINE_TASK)
-    assert len(clinic.resources("DiagnosticReport")) == 1
+    with monkeypatch.context() as down:
+        down.setattr(scenario.agent.exchange, "update", fail)
+        for _ in range(3):
+            await scenario.agent.run_jobs(JobKind.MATCH_REPORT, JobKind.DELIVER_REPORT, JobKind.UPDATE_LINE_TASK)
+    assert clinic.counts[0] == 1
     clinic.restore()
-    monkeypatch.setattr(scenario.agent.exchange, "update", update)
     clinic.watch(monkeypatch)
     await scenario.world.drain(scenario.agent, until=timedelta(minutes=10))
     await clinic.settle()
-    await expect_all_done(clinic)
+    await clinic.expect_all_done()
 
 
-@pytest.mark.parametrize(
-    "answer", [{"kind": "poison_task", "poison": "nan"}, {"kind": "status", "status": 500}, {"kind": "status", "status": 400}]
-)
-async def test_report_unreadable_before_its_task_is_set_is_read_again(
-    make_scenario: MakeScenario, monkeypatch: pytest.MonkeyPatch, answer: dict[str, Any]
-) -> None:
-    """The Task could not be set at once; then the report, which is there, is answered with something that tells nothing of it."""
-    scenario = make_scenario(2)
-    clinic, faults = Clinic(scenario), scenario.world.service.faults
-    clinic.watch(monkeypatch)
-    await scenario.process_all()
-    await clinic.report(scenario.world.lis.submitted[0])
-    faults.activate(plan({"kind": "status", "status": 503, "route": "GET /fhir/Task/*"}))
-    for _ in range(3):
-        await scenario.agent.run_jobs(JobKind.MATCH_REPORT, JobKind.DELIVER_REPORT, JobKind.UPDATE_LINE_TASK)
-    faults.activate(plan({"route": "GET /fhir/DiagnosticReport/*", **answer}))
-    await scenario.world.drain(scenario.agent, until=timedelta(minutes=10))
-    assert faults.fired
-    faults.activate(FaultPlan())
-    await scenario.world.drain(scenario.agent, until=timedelta(minutes=10))
-    await expect_all_done(clinic)
-
-
-def plan(rule: dict[str, Any]) -> FaultPlan:
-    return FaultPlan(faults=(FaultRule.model_validate(rule),))
-
-
-async def test_id_given_to_another_resource_counts_as_lost(finish: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    clinic: Clinic = await finish()
+async def test_id_given_to_another_resource_counts_as_lost(finish: Finish, monkeypatch: pytest.MonkeyPatch) -> None:
+    clinic = await finish()
     exchange = clinic.scenario.agent.exchange
     (lost,) = clinic.resources("DiagnosticReport")
     clinic.restore()
@@ -294,47 +256,30 @@ async def test_id_given_to_another_resource_counts_as_lost(finish: Callable[...,
 
     monkeypatch.setattr(exchange, "read", reused)
     await clinic.settle()
-    await expect_all_done(clinic)
+    await clinic.expect_all_done()
 
 
-async def test_restored_service_is_told_for_a_day(finish: Callable[..., Any]) -> None:
-    clinic: Clinic = await finish()
-    clinic.restore()
-    await clinic.settle()
-    assert await clinic.alerts(ConditionId.EXCHANGE_RESTORED)
-    clinic.scenario.world.clock.advance(24 * 3600)
-    await clinic.scenario.agent.reconcile.run()
-    assert await clinic.alerts(ConditionId.EXCHANGE_RESTORED) == []
-
-
-async def lose_results(clinic: Clinic) -> None:
+@pytest.mark.parametrize("what", ["order", "span"])
+async def test_operator_has_lost_results_uploaded_again(finish: Finish, what: str) -> None:
     """The reports are gone, and the Tasks are as we left them: nothing shows it."""
-    tasks = clinic.scenario.world.all_tasks()
-    clinic.restore()
-    for task in tasks:
-        clinic.scenario.world.force_task(task["id"], status="completed")
-    await clinic.settle()
-    assert clinic.resources("DiagnosticReport") == []
-
-
-@pytest.mark.parametrize("by_order", [True, False])
-async def test_operator_has_lost_results_uploaded_again(finish: Callable[..., Any], by_order: bool) -> None:
-    clinic: Clinic = await finish(2)
+    clinic = await finish(2)
     scenario, now = clinic.scenario, clinic.scenario.world.clock.now()
-    await lose_results(clinic)
-    what = scenario.world.order_key_of(scenario.task) if by_order else SentSpan(now - timedelta(hours=1), now)
-    number = await upload_again(scenario.world.store, what, by="eve", note="restored", now=scenario.world.clock.now())
+    clinic.restore()
+    scenario.force("completed", *(task["id"] for task in scenario.world.all_tasks()))
     await clinic.settle()
-    assert number == len(clinic.resources("DiagnosticReport")) == (1 if by_order else 2)
-    assert set(clinic.tasks) == {"completed"}
-    assert (await scenario.order_record()).state is OrderState.CLOSED
+    assert clinic.counts[0] == 0
+    chosen = scenario.key if what == "order" else SentSpan(now - timedelta(hours=1), now)
+    number = await upload_again(scenario.world.store, chosen, by="eve", note="restored", now=scenario.world.clock.now())
+    await clinic.settle()
+    assert number == clinic.counts[0] == (1 if what == "order" else 2)
+    assert (set(clinic.tasks), await scenario.state()) == ({"completed"}, OrderState.CLOSED)
 
 
-async def test_results_that_are_there_are_not_written_again(finish: Callable[..., Any]) -> None:
-    clinic: Clinic = await finish()
+async def test_results_that_are_there_are_not_written_again(finish: Finish) -> None:
+    clinic = await finish()
     before = clinic.resources("DiagnosticReport") + clinic.resources("Observation")
-    order, now = clinic.scenario.world.order_key_of(clinic.scenario.task), clinic.scenario.world.clock.now()
-    await upload_again(clinic.scenario.world.store, order, by="eve", note="restored", now=now)
+    now = clinic.scenario.world.clock.now()
+    await upload_again(clinic.scenario.world.store, clinic.scenario.key, by="eve", note="restored", now=now)
     await clinic.settle()
     assert clinic.resources("DiagnosticReport") + clinic.resources("Observation") == before
-    assert await clinic.alerts(ConditionId.EXCHANGE_RESTORED) == []
+    assert await clinic.told_counts() == []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,41 +14,20 @@ from lab_agent.domain.state_machines import JobState, LineState, OrderState
 from lab_agent.errors import InvalidTransitionError, ServiceRejected
 from lab_agent.fhir.report_builder import order_identifier
 from lab_agent.ports.repositories import UnitOfWork
-from lab_agent.workflow.restored_store import (
-    load_restoration,
-    note_reconciled,
-    note_restoration,
-    release_restoration,
-)
-from tests.integration.workflow.conftest import Scenario, alter
-
-MakeScenario = Callable[..., Scenario]
-
-
-class Restore:
-    """The database of a scenario as it was when this was made, to be put back."""
-
-    def __init__(self, scenario: Scenario) -> None:
-        self.scenario = scenario
-        self.data = scenario.world.store._data.copy()  # type: ignore[attr-defined]
-
-    def put_back(self) -> None:
-        self.scenario.world.store._data = self.data.copy()  # type: ignore[attr-defined]
+from lab_agent.workflow.restored_store import load_restoration, note_reconciled, note_restoration, release_restoration
+from tests.integration.workflow.conftest import Change, MakeScenario, Scenario, alter, parametrize_first
 
 
 async def upload_report(scenario: Scenario, status: str = "final") -> None:
     """Our report about every line of the order is on the service."""
-    key = scenario.world.order_key_of(scenario.task)
-    (part,) = await scenario.world.store.run(lambda uow: uow.orders.work_orders(key))
-    system = scenario.world.settings.order_system
-    systems = build_code_systems(scenario.world.settings)
-    identifier, order = order_identifier(system, part.key), await scenario.order_record()
+    (part,) = await scenario.world.store.run(lambda uow: uow.orders.work_orders(scenario.key))
+    identifier, order = order_identifier(scenario.world.settings.order_system, part.key), await scenario.order_record()
     body = {
         "resourceType": "DiagnosticReport",
         "meta": {"security": [{"system": "read", "code": order.counterparty}]},
         "identifier": [{"system": identifier.system, "value": identifier.value}],
         "status": status,
-        "code": {"coding": [{"system": systems.nomenclature.url, "code": "1"}]},
+        "code": {"coding": [{"system": build_code_systems(scenario.world.settings).nomenclature.url, "code": "1"}]},
         "subject": {"reference": order.patient_reference},
         "effectiveDateTime": "2026-01-05T10:00:00+03:00",
         "issued": "2026-01-05T10:00:00+03:00",
@@ -58,35 +36,22 @@ async def upload_report(scenario: Scenario, status: str = "final") -> None:
     await scenario.agent.exchange.create("DiagnosticReport", body)
 
 
-async def finish_after_backup(scenario: Scenario) -> Restore:
-    """The order is handed over, then backed up, then done; last the backup is put back."""
-    await scenario.process_all()
-    backup = Restore(scenario)
+async def finish_after_backup(scenario: Scenario, *, handed_over: bool = True) -> None:
+    """The order is handed over, then backed up, or the other way round, then done; last the backup is put back."""
+    await (scenario.process_all() if handed_over else scenario.assess())
+    put_back = scenario.world.store.back_up()  # type: ignore[attr-defined]
+    await scenario.drain()
     await upload_report(scenario)
-    await scenario.report_all()
-    await scenario.world.drain(scenario.agent)
+    await scenario.finish()
     assert scenario.status() == "completed"
-    backup.put_back()
-    assert (await scenario.order_record()).state is OrderState.HANDED_OVER
-    return backup
+    put_back()
+    assert await scenario.state() is (OrderState.HANDED_OVER if handed_over else OrderState.FETCHED)
 
 
-async def settle(scenario: Scenario) -> None:
-    for _ in range(3):
-        await scenario.agent.reconcile.run()
-        await scenario.world.drain(scenario.agent)
-
-
-async def write(scenario: Scenario, work: Callable[[UnitOfWork], object]) -> None:
-    def whole(uow: UnitOfWork) -> None:
-        work(uow)
-        uow.commit()
-
-    await scenario.world.store.run(whole)
-
-
-def as_it_is(report: dict[str, Any]) -> None:
-    pass
+async def expect_done_once(scenario: Scenario) -> None:
+    assert set(await scenario.line_states()) == {LineState.COMPLETED}
+    assert await scenario.state() is OrderState.CLOSED
+    assert (len(scenario.handed_over), scenario.told_lis) == (1, [])
 
 
 def in_capitals(report: dict[str, Any]) -> None:
@@ -101,15 +66,13 @@ def in_singles(report: dict[str, Any]) -> None:
     report.update(status=[report["status"]], identifier=report["identifier"][0])
 
 
-@pytest.mark.parametrize("spell", [as_it_is, in_capitals, as_texts, in_singles])
-async def test_finished_order_is_taken_as_done(make_scenario: MakeScenario, spell: Callable[[dict[str, Any]], None]) -> None:
+@parametrize_first("spell", [in_singles, lambda _: None, in_capitals, as_texts])
+async def test_finished_order_is_taken_as_done(make_scenario: MakeScenario, spell: Change) -> None:
     scenario = make_scenario(2)
     await finish_after_backup(scenario)
     alter(scenario, "DiagnosticReport", spell)
-    await settle(scenario)
-    assert {line.state for line in await scenario.lines()} == {LineState.COMPLETED}
-    assert (await scenario.order_record()).state is OrderState.CLOSED
-    assert scenario.world.lis.cancelled == []
+    await scenario.reconcile(3)
+    await expect_done_once(scenario)
     restored = await scenario.world.store.run(load_restoration)
     assert restored is not None
     assert restored.sign is RestoreSign.OWN_REPORTS
@@ -118,29 +81,19 @@ async def test_finished_order_is_taken_as_done(make_scenario: MakeScenario, spel
 
 async def test_finished_order_not_handed_over_in_backup_is_not_submitted_again(make_scenario: MakeScenario) -> None:
     scenario = make_scenario(2)
-    await scenario.assess()
-    backup = Restore(scenario)
-    await scenario.world.drain(scenario.agent)
-    await upload_report(scenario)
-    await scenario.report_all()
-    await scenario.world.drain(scenario.agent)
-    backup.put_back()
-    await settle(scenario)
-    assert len(scenario.world.lis.submitted) == 1
-    assert (await scenario.order_record()).state is OrderState.CLOSED
-    assert {line.state for line in await scenario.lines()} == {LineState.COMPLETED}
-    assert scenario.world.lis.cancelled == []
+    await finish_after_backup(scenario, handed_over=False)
+    await scenario.reconcile(3)
+    await expect_done_once(scenario)
 
 
 async def test_task_completed_by_others_without_our_report_is_withdrawn(make_scenario: MakeScenario) -> None:
     scenario = make_scenario(2)
     await scenario.process_all()
     await upload_report(scenario, status="preliminary")
-    for task in (*scenario.line_tasks, scenario.task):
-        scenario.world.end_task(task, "completed")
-    await settle(scenario)
-    assert {line.state for line in await scenario.lines()} == {LineState.WITHDRAWN}
-    assert len(scenario.world.lis.cancelled) >= 1
+    scenario.end(status="completed")
+    await scenario.reconcile(3)
+    assert set(await scenario.line_states()) == {LineState.WITHDRAWN}
+    assert scenario.told_lis
     assert await scenario.world.store.run(load_restoration) is None
 
 
@@ -149,86 +102,73 @@ async def test_nothing_is_done_while_own_reports_cannot_be_read(
 ) -> None:
     scenario = make_scenario(2)
     await finish_after_backup(scenario)
-    find = scenario.agent.exchange.find
 
     async def refuse(*_: object) -> None:
         raise ServiceRejected("the search is not allowed", status=403)
 
-    monkeypatch.setattr(scenario.agent.exchange, "find", refuse)
-    await settle(scenario)
-    assert (await scenario.agent.reconcile.run()).missed == 1
-    assert {line.state for line in await scenario.lines()} == {LineState.ACCEPTED}
-    assert scenario.world.lis.cancelled == []
-    assert await scenario.is_told(ConditionId.LINES_TASK_UNREADABLE)
-    monkeypatch.setattr(scenario.agent.exchange, "find", find)
+    with monkeypatch.context() as refused:
+        refused.setattr(scenario.agent.exchange, "find", refuse)
+        await scenario.reconcile(3)
+        assert (await scenario.agent.reconcile.run()).missed == 1
+        assert (set(await scenario.line_states()), scenario.told_lis) == ({LineState.ACCEPTED}, [])
+        assert await scenario.is_told(ConditionId.LINES_TASK_UNREADABLE)
     assert (await scenario.agent.reconcile.run()).missed == 0
-    await settle(scenario)
-    assert (await scenario.order_record()).state is OrderState.CLOSED
+    await scenario.reconcile(3)
+    await expect_done_once(scenario)
 
 
-async def restore_before_handover(scenario: Scenario, *, submitted: bool) -> None:
-    """Back up before the handover; with `submitted`, it is done after that. The backup is put back, noticed and released."""
-    await scenario.assess()
-    backup = Restore(scenario)
-    if submitted:
-        await scenario.world.drain(scenario.agent)
-        assert len(scenario.world.lis.submitted) == 1
-    backup.put_back()
+async def note_and_release(scenario: Scenario) -> None:
+    """A restore is noticed, what is open compared, and released."""
     now = scenario.world.clock.now()
-    await write(scenario, lambda uow: note_restoration(uow, RestoreSign.COMMAND, now))
-    await write(scenario, lambda uow: note_reconciled(uow, now))
-    await write(scenario, lambda uow: release_restoration(uow, now, "anna"))
-    await scenario.world.drain(scenario.agent)
+
+    def work(uow: UnitOfWork) -> None:
+        note_restoration(uow, RestoreSign.COMMAND, now)
+        note_reconciled(uow, now)
+        release_restoration(uow, now, "anna")
+
+    await scenario.write(work)
 
 
-@pytest.mark.parametrize("submitted", [True, False])
-async def test_handover_after_restore_asks_first(make_scenario: MakeScenario, submitted: bool) -> None:
+@pytest.mark.parametrize(("submitted", "can_confirm"), [(True, True), (True, False), (False, True)])
+async def test_handover_after_restore_asks_first(make_scenario: MakeScenario, submitted: bool, can_confirm: bool) -> None:
+    """The backup is of before the handover; a system that cannot tell whether it has the order leaves it to a person."""
     scenario = make_scenario(2)
-    await restore_before_handover(scenario, submitted=submitted)
-    assert len(scenario.world.lis.submitted) == 1
-    assert (await scenario.order_record()).state is OrderState.HANDED_OVER
-
-
-async def test_handover_that_nobody_can_verify_waits_for_a_person(make_scenario: MakeScenario) -> None:
-    scenario = make_scenario(2)
-    scenario.world.lis.can_confirm = False
-    await restore_before_handover(scenario, submitted=True)
-    assert len(scenario.world.lis.submitted) == 1
-    (job,) = [each for each in await scenario.jobs() if each.kind is JobKind.SUBMIT_ORDER]
-    assert job.state is JobState.NEEDS_REVIEW
+    scenario.world.lis.can_confirm = can_confirm
+    await scenario.assess()
+    put_back = scenario.world.store.back_up()  # type: ignore[attr-defined]
+    if submitted:
+        await scenario.drain()
+        assert scenario.handed_over == [2]
+    put_back()
+    await note_and_release(scenario)
+    await scenario.drain()
+    assert scenario.handed_over == [2]
+    if can_confirm:
+        assert await scenario.state() is OrderState.HANDED_OVER
+    else:
+        assert [job.state for job in await scenario.jobs() if job.kind is JobKind.SUBMIT_ORDER] == [JobState.NEEDS_REVIEW]
 
 
 async def test_new_order_after_release_is_submitted_at_once(make_scenario: MakeScenario) -> None:
     scenario = make_scenario(2)
-    now = scenario.world.clock.now()
-    await write(scenario, lambda uow: note_restoration(uow, RestoreSign.COMMAND, now))
-    await write(scenario, lambda uow: note_reconciled(uow, now))
-    await write(scenario, lambda uow: release_restoration(uow, now, "anna"))
+    await note_and_release(scenario)
     scenario.world.lis.can_confirm = False
-    scenario.world.clock.advance(1)
-    await scenario.process_all()
-    assert len(scenario.world.lis.submitted) == 1
+    await scenario.recheck(1)
+    assert scenario.handed_over == [2]
 
 
 async def test_withdrawals_are_told_after_the_release(make_scenario: MakeScenario) -> None:
+    """There is none before what is open was compared."""
     scenario = make_scenario(2)
     await scenario.process_all()
     now = scenario.world.clock.now()
-    await write(scenario, lambda uow: note_restoration(uow, RestoreSign.COMMAND, now))
-    for task in (*scenario.line_tasks, scenario.task):
-        scenario.world.end_task(task)
-    await scenario.agent.reconcile.run()
-    await write(scenario, lambda uow: note_reconciled(uow, now))
-    now = scenario.world.clock.now()
-    await write(scenario, lambda uow: release_restoration(uow, now, "anna"))
-    await scenario.world.drain(scenario.agent)
-    assert scenario.world.lis.cancelled
-    assert (await scenario.order_record()).state is OrderState.CLOSED
-
-
-async def test_release_before_comparison_is_refused(make_scenario: MakeScenario) -> None:
-    scenario = make_scenario(1)
-    now = scenario.world.clock.now()
-    await write(scenario, lambda uow: note_restoration(uow, RestoreSign.COMMAND, now))
+    await scenario.write(lambda uow: note_restoration(uow, RestoreSign.COMMAND, now))
     with pytest.raises(InvalidTransitionError):
-        await write(scenario, lambda uow: release_restoration(uow, now, "anna"))
+        await scenario.write(lambda uow: release_restoration(uow, now, "anna"))
+    scenario.end()
+    await scenario.reconcile(drain=False)
+    await scenario.write(lambda uow: note_reconciled(uow, now))
+    await scenario.write(lambda uow: release_restoration(uow, now, "anna"))
+    await scenario.drain()
+    assert scenario.told_lis
+    assert await scenario.state() is OrderState.CLOSED

@@ -1,8 +1,7 @@
-"""What a search answers is held against what was asked: a service that ignores parameters costs no order anything."""
+"""What a search answers is held against what was asked: one that is wrong, or behind, costs no order anything."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from copy import deepcopy
 from typing import Any
 
@@ -11,178 +10,159 @@ import pytest
 
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey
+from lab_agent.domain.ids import ResourceId, line_key
 from lab_agent.domain.job_records import JobKind
+from lab_agent.domain.retry import LONGEST_WAIT
 from lab_agent.domain.state_machines import LineState, OrderState
 from lab_agent.ports.exchange import SearchKind
-from lab_agent.workflow import operator_orders
 from lab_agent.workflow.search_alerts import SearchAlerts, search_alert_key
 from lab_sandbox.config import LABORATORY_GUID
 from tests.harness.orders import catalogue, procedure_requests, templates
 from tests.harness.world import World
-from tests.integration.workflow.conftest import Scenario, pick_template
-from tests.integration.workflow.service_answers import add_rows, answer_with, change_answers, is_read_of, is_search_with
-from tests.integration.workflow.test_held_orders import later
+from tests.integration.workflow import service_answers
+from tests.integration.workflow.conftest import Change, MakeScenario, Scenario, parametrize_first, pick_template
+from tests.integration.workflow.service_answers import (
+    add_rows,
+    answer_as_before,
+    answer_with,
+    change_answers,
+    is_read_of,
+    is_search_with,
+)
 
-MakeScenario = Callable[..., Scenario]
-
-
-def ignore_part_of(scenario: Scenario, others: list[str]) -> Callable[[], None]:
-    """The service does not know `part-of`, and answers with the line Tasks of other orders, too, and with what has no partOf."""
-
-    def rows() -> list[dict[str, Any]]:
-        world = scenario.world
-        return [task for other in others for task in (*world.line_tasks(other), world.get_task(other))]
-
-    return change_answers(scenario, is_search_with("part-of"), add_rows(rows))
+OF_ANOTHER = {"resourceType": "QuestionnaireResponse", "id": "q9", "subject": {"reference": "procedurerequest/another"}}
 
 
-async def refresh_search_alerts(scenario: Scenario) -> None:
+async def refresh_search_alerts(scenario: Scenario) -> set[AlertKey]:
     await SearchAlerts(scenario.agent.exchange, scenario.world.store, scenario.world.clock).run()
+    return set(scenario.open_alerts())
+
+
+def add_tasks_of(scenario: Scenario, *orders: str) -> Any:
+    """The service does not know `part-of`, and answers with the Tasks of other orders, too, and with what has no partOf."""
+    world = scenario.world
+    rows = add_rows(lambda: [task for each in orders for task in (*world.line_tasks(each), world.get_task(each))])
+    return change_answers(scenario, is_search_with("part-of"), rows)
 
 
 async def test_ignored_part_of_holds_orders_and_cancels_nothing(make_scenario: MakeScenario) -> None:
     scenario = make_scenario(2)
     other = scenario.world.place_order(pick_template(scenario.world, 3), relabel=True)
-    restore = ignore_part_of(scenario, [scenario.task, other])
+    restore = add_tasks_of(scenario, scenario.task, other)
     await scenario.process_all()
-    await refresh_search_alerts(scenario)
+    assert search_alert_key(SearchKind.LINE_TASKS) in await refresh_search_alerts(scenario)
     states = [(await scenario.world.stored_order(task))[0].state for task in (scenario.task, other)]
-    assert states == [OrderState.HELD] * 2
-    assert {scenario.world.get_task(task)["status"] for task in (*scenario.line_tasks, scenario.task, other)} == {"requested"}
-    assert scenario.world.lis.submitted == []
+    assert (states, scenario.handed_over) == ([OrderState.HELD] * 2, [])
+    assert {each["status"] for each in scenario.world.all_tasks()} == {"requested"}
     restore()
-    await later(scenario, 301)
-    assert sorted(len(order.lines) for order in scenario.world.lis.submitted) == [2, 3]
-    await refresh_search_alerts(scenario)
-    assert not await scenario.is_alert_open(search_alert_key(SearchKind.LINE_TASKS))
-
-
-async def test_ignored_part_of_opens_alert(make_scenario: MakeScenario) -> None:
-    scenario = make_scenario(1)
-    ignore_part_of(scenario, [scenario.task])
-    await scenario.process_all()
-    await refresh_search_alerts(scenario)
-    assert await scenario.is_alert_open(search_alert_key(SearchKind.LINE_TASKS))
+    await scenario.drain(301)
+    assert sorted(scenario.handed_over) == [2, 3]
+    assert search_alert_key(SearchKind.LINE_TASKS) not in await refresh_search_alerts(scenario)
 
 
 async def test_open_order_never_takes_lines_of_others(make_scenario: MakeScenario) -> None:
-    """A glitch while an order is open: the Tasks of others are no late lines of it, and its results still end it."""
+    """A glitch while an order is open: the Tasks of others are no late lines of it, and its results still end it.
+
+    Even where a Task names two orders as its partOf: whose line it is was decided once.
+    """
     scenario = make_scenario(2)
-    await scenario.process_all()
     other = scenario.world.place_order(pick_template(scenario.world, 3), relabel=True)
-    ignore_part_of(scenario, [other])
-    await scenario.agent.reconcile.run()
-    assert [line.state for line in await scenario.lines()] == [LineState.ACCEPTED] * 2
-    await scenario.report_all()
-    await scenario.world.drain(scenario.agent)
-    assert (await scenario.order_record()).state is OrderState.CLOSED
-    assert scenario.statuses() == ["completed"] * 2
-
-
-async def test_known_task_is_never_another_orders_line(make_scenario: MakeScenario) -> None:
-    """Even where a Task names two orders as its partOf: whose line it is was decided once."""
-    scenario = make_scenario(1)
     await scenario.process_all()
-    first, line = scenario.task, scenario.line_tasks[0]
-    scenario.task = scenario.world.place_order(pick_template(scenario.world, 2), relabel=True)
-    await scenario.process_all()
-    references = [{"reference": f"task/{task}"} for task in (first, scenario.task)]
-    stray = {**scenario.world.get_task(line), "partOf": references}
+    unknown = scenario.world.place_order(pick_template(scenario.world, 1), relabel=True)
+    both = [{"reference": f"task/{task}"} for task in (other, scenario.task)]
+    stray = {**scenario.world.line_tasks(other)[0], "partOf": both}
     change_answers(scenario, is_search_with("part-of"), add_rows(lambda: [stray]))
-    await scenario.agent.reconcile.run()
-    assert [each.state for each in await scenario.lines()] == [LineState.ACCEPTED] * 2
+    add_tasks_of(scenario, unknown, other)
+    await scenario.reconcile(drain=False)
+    assert await scenario.line_states() == [LineState.ACCEPTED] * 2
+    await scenario.finish()
+    assert (await scenario.state(), scenario.statuses()) == (OrderState.CLOSED, ["completed"] * 2)
 
 
-async def test_answers_about_other_orders_hold_the_order(make_scenario: MakeScenario) -> None:
-    scenario = make_scenario(1)
-    stray = {"resourceType": "QuestionnaireResponse", "id": "q9", "subject": {"reference": "procedurerequest/another"}}
-    restore = change_answers(scenario, is_search_with("subject"), add_rows(lambda: [stray]))
-    await scenario.process_all()
-    record = await scenario.order_record()
-    assert record.state is OrderState.HELD
-    assert "`exchange.questionnaire_search`" in str(record.reason)
-    restore()
-    await later(scenario, 301)
-    assert (await scenario.order_record()).state is OrderState.HANDED_OVER
-
-
-async def test_order_with_unfiltered_answers_can_be_refused(make_scenario: MakeScenario) -> None:
-    """What was assessed is kept, and both the reason and the alert name the setting."""
+@pytest.mark.parametrize("is_refused", [True, False])
+async def test_answers_about_other_orders_hold_the_order(make_scenario: MakeScenario, is_refused: bool) -> None:
+    """What was assessed is kept, so that it can be refused; both the reason and the alert name the setting."""
     scenario = make_scenario(2)
-    stray = {"resourceType": "QuestionnaireResponse", "id": "q9", "subject": {"reference": "procedurerequest/another"}}
-    change_answers(scenario, is_search_with("subject"), add_rows(lambda: [stray]))
+    restore = change_answers(scenario, is_search_with("subject"), add_rows(lambda: [OF_ANOTHER]))
     await scenario.process_all()
     await refresh_search_alerts(scenario)
-    texts = [alert.detail for alert in scenario.world.store._data.alerts]  # type: ignore[attr-defined]
-    texts.append(str((await scenario.order_record()).reason))
-    assert sum("`exchange.questionnaire_search`" in text for text in texts) == 2
-    service, key = scenario.world.settings.exchange.base_url, (await scenario.order_record()).key
-    await operator_orders.reject_order(scenario.world.store, service, key, "no", by="eve", now=scenario.world.clock.now())
-    await scenario.world.drain(scenario.agent)
-    assert scenario.statuses() == ["cancelled"] * 2
+    record = await scenario.order_record()
+    texts = [str(record.reason), *(each.detail or "" for each in scenario.open_alerts().values())]
+    assert (record.state, sum("`exchange.questionnaire_search`" in text for text in texts)) == (OrderState.HELD, 2)
+    if is_refused:
+        await scenario.reject_order("no")
+        assert scenario.statuses() == ["cancelled"] * 2
+    else:
+        restore()
+        await scenario.drain(301)
+        assert await scenario.state() is OrderState.HANDED_OVER
 
 
 UNREADABLE = [answer_with(500), answer_with(502, "<html>"), answer_with(200, "<html>sign in</html>"), answer_with(200, '{"id": ')]
 
 
-@pytest.mark.parametrize("change", UNREADABLE)
-@pytest.mark.parametrize("what", ["specimen/", "patient/", "procedurerequest/"])
-async def test_broken_resource_counts_like_a_missing_one(make_scenario: MakeScenario, change: Any, what: str) -> None:
+@parametrize_first(
+    "what, change", [(what, change) for change in UNREADABLE for what in ("specimen/", "patient/", "procedurerequest/")]
+)
+async def test_broken_resource_counts_like_a_missing_one(
+    make_scenario: MakeScenario, change: service_answers.Change, what: str
+) -> None:
     """An error about one resource, beside good ones, is no outage: the order waits with its reason, then it is held."""
     scenario = make_scenario(1)
     restore = change_answers(scenario, is_read_of(what), change)
     await scenario.process_all()
-    record = await scenario.order_record()
-    assert (record.state, what in str(record.reason)) == (OrderState.SEEN, True)
-    await later(scenario, scenario.world.settings.worker.unreadable_after + 60)
-    record = await scenario.order_record()
-    assert (record.state, what in str(record.reason)) == (OrderState.HELD, True)
-    assert not await scenario.is_alert_open(AlertKey(ConditionId.EXCHANGE_PART_UNAVAILABLE, "fetch_order"))
+    for state in (OrderState.SEEN, OrderState.HELD):
+        record = await scenario.order_record()
+        assert (record.state, what in str(record.reason)) == (state, True)
+        await scenario.drain(scenario.world.settings.worker.unreadable_after + 60)
+    assert AlertKey(ConditionId.EXCHANGE_PART_UNAVAILABLE, "fetch_order") not in scenario.open_alerts()
     restore()
-    await later(scenario, 301)
-    assert (await scenario.order_record()).state is OrderState.HANDED_OVER
+    await scenario.drain(LONGEST_WAIT)
+    assert await scenario.state() is OrderState.HANDED_OVER
 
 
-@pytest.mark.parametrize(
-    ("parameter", "status"),
-    # 422 to the search for answers says that the service does not offer it: the answers are unknown then.
-    [("part-of", 403), ("part-of", 418), ("part-of", 422), ("subject", 401), ("subject", 403), ("subject", 418)],
+# 422 to the search for answers says that the service does not offer it: the answers are unknown then.
+SEARCHES = [("part-of", 418), ("subject", 403), ("part-of", 403), ("part-of", 422), ("subject", 401), ("subject", 418)]
+
+
+@parametrize_first(
+    "asked, status", [*SEARCHES, *((what, status) for what in ("specimen/", "task/") for status in (400, 418, 422))], 2
 )
-async def test_rejected_search_holds_until_it_is_allowed(make_scenario: MakeScenario, parameter: str, status: int) -> None:
+async def test_rejected_question_holds_until_it_is_allowed(make_scenario: MakeScenario, asked: str, status: int) -> None:
+    """What the service says of it may name the patient: it is kept sealed."""
     scenario = make_scenario(1)
-    restore = change_answers(scenario, is_search_with(parameter), answer_with(status))
+    applies, words = is_read_of(asked) if "/" in asked else is_search_with(asked), f"Ivanova is not shown: {asked}"
+    restore = change_answers(scenario, applies, answer_with(status, words))
     await scenario.process_all()
     record = await scenario.order_record()
-    assert (record.state, str(status) in str(record.reason)) == (OrderState.HELD, True)
+    assert (record.state, str(status) in str(record.reason), "Ivanova" in str(record.reason)) == (OrderState.HELD, True, False)
     assert [job.kind for job in await scenario.jobs()] == [JobKind.FETCH_ORDER]
+    messages = await scenario.agent.store.run_read_only(lambda uow: uow.vault.service_messages(record.key))
+    assert status == 401 or words in [said for (job,) in [messages.values()] for said in job][-1].text
     restore()
-    await later(scenario, 301)
-    assert (await scenario.order_record()).state is OrderState.HANDED_OVER
+    await scenario.drain(301)
+    assert await scenario.state() is OrderState.HANDED_OVER
+
+
+# --- answers to questionnaires
 
 
 def answers_in(bundle: dict[str, Any]) -> list[dict[str, Any]]:
     return [each["resource"] for each in bundle["entry"] if each["resource"]["resourceType"] == "QuestionnaireResponse"]
 
 
-def needs_answers(bundle: dict[str, Any]) -> bool:
-    items = {each["code"]["coding"][0]["code"] for each in procedure_requests(bundle)}
-    known = catalogue().contract("C-100").items
-    asked = [ref for code in items if code in known for ref in known[code].question_refs]
-    return any(each.required for each in asked)
+def place_with_answers(change: Change) -> Scenario:
+    """An order whose tests need answers, changed on its way."""
+    world, known = World("answers"), catalogue().contract("C-100").items
 
+    def needs_answers(bundle: dict[str, Any]) -> bool:
+        items = {each["code"]["coding"][0]["code"] for each in procedure_requests(bundle)}
+        return any(each.required for code in items if code in known for each in known[code].question_refs)
 
-@pytest.fixture
-def place_with_answers() -> Callable[..., Scenario]:
-    """Place an order whose tests need answers, changed on its way."""
-
-    def place(change: Callable[[dict[str, Any]], None]) -> Scenario:
-        world = World("answers")
-        found = templates(world.clock.now().replace(minute=0, second=0), 60)
-        template = deepcopy(next(each for each in found if needs_answers(each.bundle)))
-        change(template.bundle)
-        return Scenario(world, world.agent(), world.place_order(template))
-
-    return place
+    found = templates(world.clock.now().replace(minute=0, second=0), 60)
+    template = deepcopy(next(each for each in found if needs_answers(each.bundle)))
+    change(template.bundle)
+    return Scenario(world, world.agent(), world.place_order(template))
 
 
 def without_right(bundle: dict[str, Any]) -> None:
@@ -199,60 +179,45 @@ def without_items(bundle: dict[str, Any]) -> None:
         each["item"] = []
 
 
-@pytest.mark.parametrize("change", [without_right, without_answers])
-async def test_answers_that_are_not_seen_hold_the_order(place_with_answers: Any, change: Any) -> None:
+SUPPRESSED = {"resourceType": "OperationOutcome", "issue": [{"severity": "information", "code": "suppressed"}]}
+WITHHELD: list[dict[str, Any]] = [
+    {"total": 9},
+    {"entry": [{"fullUrl": "QuestionnaireResponse/q9", "search": {"mode": "match"}}]},
+    {"entry": [{"resource": SUPPRESSED, "search": {"mode": "outcome"}}]},
+]
+
+
+@parametrize_first("change, more", [(without_right, {}), (without_answers, {}), *((without_items, more) for more in WITHHELD)])
+async def test_answers_that_are_not_seen_hold_the_order(change: Change, more: dict[str, Any]) -> None:
     """A service leaves out of a search what we may not read: nobody can tell that from answers that were never sent."""
     scenario = place_with_answers(change)
+
+    def withhold(_: httpx.Request, response: httpx.Response) -> httpx.Response:
+        bundle = response.json()
+        return httpx.Response(200, json={**bundle, **more, "entry": [*bundle.get("entry", []), *more.get("entry", [])]})
+
+    change_answers(scenario, is_search_with("subject"), withhold)
     await scenario.process_all()
     record = await scenario.order_record()
     assert (record.state, record.hold_cause) == (OrderState.HELD, "questionnaire.visible")
     assert {scenario.status(), *scenario.statuses()} == {"requested"}
+    if change is without_right:
+        service = scenario.world.service
+        for stored in service.store.find("QuestionnaireResponse", [], lambda _: True, limit=9):
+            service.resources.add_rights(stored, [("read", LABORATORY_GUID)])
+        await scenario.drain(301)
+        assert await scenario.state() is OrderState.HANDED_OVER
 
 
-async def test_answers_are_read_once_the_right_is_granted(place_with_answers: Any) -> None:
-    scenario = place_with_answers(without_right)
-    await scenario.process_all()
-    assert (await scenario.order_record()).state is OrderState.HELD
-    service = scenario.world.service
-    for stored in service.store.find("QuestionnaireResponse", [], lambda _: True, limit=9):
-        service.resources.add_rights(stored, [("read", LABORATORY_GUID)])
-    await later(scenario, 301)
-    assert (await scenario.order_record()).state is OrderState.HANDED_OVER
-
-
-async def test_answers_that_are_seen_and_incomplete_reject(place_with_answers: Any) -> None:
+async def test_answers_that_are_seen_and_incomplete_reject() -> None:
     scenario = place_with_answers(without_items)
     await scenario.process_all()
-    await scenario.world.drain(scenario.agent)
+    await scenario.drain()
     assert "cancelled" in scenario.statuses()
-    assert await scenario.reported_rules() == {"questionnaire.required"}
+    assert scenario.reported_rules() == {"questionnaire.required"}
 
 
-SUPPRESSED = {"resourceType": "OperationOutcome", "issue": [{"severity": "information", "code": "suppressed"}]}
-
-
-@pytest.mark.parametrize(
-    "more",
-    [
-        {"total": 9},
-        {"entry": [{"fullUrl": "QuestionnaireResponse/q9", "search": {"mode": "match"}}]},
-        {"entry": [{"resource": SUPPRESSED, "search": {"mode": "outcome"}}]},
-    ],
-)
-async def test_answers_that_are_partly_withheld_hold_the_order(place_with_answers: Any, more: dict[str, Any]) -> None:
-    scenario = place_with_answers(without_items)
-
-    def withhold(request: httpx.Request, response: httpx.Response) -> httpx.Response:
-        bundle = response.json()
-        entries = [*bundle.get("entry", []), *more.get("entry", [])]
-        return httpx.Response(200, json={**bundle, **more, "entry": entries})
-
-    change_answers(scenario, is_search_with("subject"), withhold)
-    await scenario.process_all()
-    assert (await scenario.order_record()).hold_cause == "questionnaire.visible"
-
-
-@pytest.mark.parametrize("link", ["", "http://[bad", "?page=404", "https://elsewhere.example/fhir/task?page=2", None])
+@parametrize_first("link", ["?page=404", "", "http://[bad", "https://elsewhere.example/fhir/task?page=2", None])
 async def test_order_before_an_unusable_next_link_is_worked_on(make_scenario: MakeScenario, link: str | None) -> None:
     scenario = make_scenario(1)
 
@@ -263,21 +228,62 @@ async def test_order_before_an_unusable_next_link_is_worked_on(make_scenario: Ma
 
     change_answers(scenario, lambda request: request.url.params.get("status") == "requested" or "page" in request.url.params, cut)
     await scenario.process_all()
-    assert (await scenario.order_record()).state is OrderState.HANDED_OVER
+    assert await scenario.state() is OrderState.HANDED_OVER
     assert scenario.agent.exchange.order_tasks_cut_off() is not None
 
 
-@pytest.mark.parametrize("what", ["specimen/", "task/"])
-@pytest.mark.parametrize("status", [400, 418, 422])
-async def test_rejected_read_holds_until_it_is_allowed(make_scenario: MakeScenario, what: str, status: int) -> None:
-    scenario = make_scenario(1)
-    restore = change_answers(scenario, is_read_of(what), answer_with(status, f"Ivanova is not shown: {what}"))
+# --- an index that is behind: what it says is checked by reading the Tasks by their ids
+
+
+async def test_old_end_of_line_offered_again_withdraws_nothing(make_scenario: MakeScenario) -> None:
+    """The order was refused, mended and offered again; the search still has the line as we had cancelled it."""
+    scenario = make_scenario(1, spoil=0)
     await scenario.process_all()
-    record = await scenario.order_record()
-    assert (record.state, str(status) in str(record.reason)) == (OrderState.HELD, True)
-    assert "Ivanova" not in str(record.reason)
-    messages = await scenario.agent.store.run_read_only(lambda uow: uow.vault.service_messages(record.key))
-    assert f"Ivanova is not shown: {what}" in [said for (job,) in [messages.values()] for said in job][-1].text
+    (line,) = scenario.line_tasks
+    behind = answer_as_before(scenario, line)
+    scenario.world.mend_item(line, pick_template(scenario.world, 1))
+    scenario.force("requested")
+    change_answers(scenario, is_search_with("part-of"), behind)
+    await scenario.recheck(200)
+    await scenario.reconcile()
+    assert (await scenario.state(), await scenario.line_states()) == (OrderState.HANDED_OVER, [LineState.ACCEPTED])
+    assert (scenario.told_lis, {scenario.status(), *scenario.statuses()}) == ([], {"requested"})
+
+
+@parametrize_first("status", ["requested", "on-hold", "cancelled", "in-progress"], 2)
+async def test_line_behind_search_is_handed_over_as_it_is(make_scenario: MakeScenario, status: str) -> None:
+    """Both lists show it as it was: what is handed over is read by its id right before, however short the way there was."""
+    scenario = make_scenario(2)
+    changed = scenario.line_tasks[1]
+    if status == "requested":  # it was ended and put back before the order was found
+        scenario.force("cancelled", changed)
+    change_answers(scenario, is_search_with("part-of"), answer_as_before(scenario, changed))
+    scenario.force(status, changed)
+    await scenario.process_all()
+    submitted = {line.key for order in scenario.world.lis.submitted for line in order.lines}
+    there = line_key(scenario.world.settings.exchange.base_url, ResourceId(changed)) in submitted
+    assert (there, len(submitted)) == ((True, 2) if status == "requested" else (False, 1))
+
+
+POISONED = answer_with(200, '{"resourceType": "Bundle", "type": "searchset", "entry": [{"x": "\\ud83d"}]}')
+FAILING = {"poisoned": POISONED, **{str(status): answer_with(status) for status in (403, 422, 400, 502)}}
+
+
+@parametrize_first("answer", FAILING)
+async def test_withdrawal_behind_failing_search_is_seen_and_told_once(make_scenario: MakeScenario, answer: str) -> None:
+    """The lines are read by their ids then."""
+    scenario = make_scenario(2)
+    await scenario.process_all()
+    restore = change_answers(scenario, is_search_with("part-of"), FAILING[answer])
+    await scenario.reconcile(3, drain=False)
+    assert len(scenario.told("task_unreadable")) == 1
+    scenario.end(scenario.line_tasks[0])
+    await scenario.reconcile(drain=False)
+    assert await scenario.line_states() == [LineState.WITHDRAWN, LineState.ACCEPTED]
     restore()
-    await later(scenario, 301)
-    assert (await scenario.order_record()).state is OrderState.HANDED_OVER
+    await scenario.reconcile(drain=False)
+    assert not await scenario.is_told(ConditionId.ORDERS_TASK_UNREADABLE)
+    change_answers(scenario, is_search_with("part-of"), FAILING[answer])
+    scenario.end(scenario.line_tasks[1], scenario.task)
+    await scenario.reconcile()
+    assert (len(scenario.told_lis), await scenario.state()) == (2, OrderState.CLOSED)

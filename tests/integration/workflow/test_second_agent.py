@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,29 +12,32 @@ from lab_agent.conditions.ids import ConditionId
 from lab_agent.domain.lab_messages import ReportStatus
 from lab_agent.domain.lab_order import LabOrder
 from lab_agent.domain.records import Alert
+from lab_agent.domain.report_records import UploadRecord
 from lab_agent.domain.restoration import RestoreSign
 from lab_agent.domain.state_machines import LineState, OrderState
 from lab_agent.errors import OutcomeUnknown
 from lab_agent.fhir.references import parse_reference
 from lab_agent.workflow.restored_store import load_restoration, note_reconciled, note_restoration, release_restoration
-from tests.integration.workflow.conftest import Scenario, pick_template
+from tests.harness.databases import InlineStore
+from tests.harness.world import SimulatedAgent, World
+from tests.integration.workflow.conftest import MakeScenario, Scenario, parametrize_first, pick_template
+from tests.integration.workflow.laboratories import make_laboratory
 from tests.integration.workflow.service_answers import answer_with, change_answers
 from tests.integration.workflow.test_restored_service import Clinic
-from tests.integration.workflow.test_restored_store import write
-from tests.integration.workflow.test_revived_orders import request_again
-from tests.integration.workflow.test_several_laboratory_systems import CHEMISTRY, make_laboratory
-
-__all__ = ["make_laboratory"]
-
-MakeScenario = Callable[..., Scenario]
 
 
 @dataclass
 class Site:
     """What one of the agents has of its own."""
 
-    data: Any
+    store: InlineStore
+    agent: SimulatedAgent
     submitted: list[LabOrder] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, world: World, name: str) -> Site:
+        world.store = store = InlineStore()
+        return cls(store, world.agent(name))
 
 
 @dataclass
@@ -45,19 +47,15 @@ class TwoAgents:
     scenario: Scenario
     clinic: Clinic
     sites: dict[str, Site]
-    present: str = "old"
 
     @classmethod
     def of(cls, scenario: Scenario) -> TwoAgents:
-        data = scenario.world.store._data  # type: ignore[attr-defined]
-        return cls(scenario, Clinic(scenario), {"old": Site(data), "new": Site(data.copy())})
+        return cls(scenario, Clinic(scenario), {name: Site.of(scenario.world, name) for name in ("new", "old")})
 
     def use(self, name: str) -> None:
         """Let this one work."""
-        world, left = self.scenario.world, self.sites[self.present]
-        left.data, left.submitted = world.store._data, world.lis.submitted  # type: ignore[attr-defined]
-        self.present = name
-        world.store._data, world.lis.submitted = self.sites[name].data, self.sites[name].submitted  # type: ignore[attr-defined]
+        site, world = self.sites[name], self.scenario.world
+        world.store, self.scenario.agent, world.lis.submitted = site.store, site.agent, site.submitted
 
     async def hand_over(self, *names: str) -> None:
         for name in names:
@@ -69,13 +67,16 @@ class TwoAgents:
         self.use(name)
         self.clinic.messages += 100
         await self.clinic.report(self.scenario.world.lis.submitted[0], **fields)
-        await self.scenario.world.drain(self.scenario.agent)
+        await self.scenario.drain()
 
     async def told(self, name: str) -> list[Alert]:
         self.use(name)
-        await self.scenario.agent.reconcile.run()
-        await self.scenario.world.drain(self.scenario.agent)
-        return await self.clinic.alerts(ConditionId.AGENT_SECOND_AGENT)
+        await self.scenario.reconcile()
+        return await told(self.scenario)
+
+
+async def told(scenario: Scenario) -> list[Alert]:
+    return await Clinic(scenario).alerts(ConditionId.AGENT_SECOND_AGENT)
 
 
 @pytest.fixture
@@ -87,27 +88,28 @@ async def test_report_of_another_agent_is_told_and_holds(two: TwoAgents) -> None
     """Each has done what the other one has, too; whoever comes second sees it, and what is new is handed over no more."""
     await two.hand_over("old", "new")
     await two.report("old")
-    (told,) = await two.told("new")
-    assert "last changed at 2026-" in told.detail
-    assert "runs on" in told.detail
+    (alert,) = await two.told("new")
+    assert "last changed at 2026-" in str(alert.detail)
+    assert "runs on" in str(alert.detail)
     assert await two.clinic.alerts(ConditionId.STORE_RESTORED) == []
-    assert {line.state for line in await two.scenario.lines()} == {LineState.COMPLETED}
-    assert two.scenario.world.lis.cancelled == []
-    before = len(two.scenario.world.lis.submitted)
+    assert (set(await two.scenario.line_states()), two.scenario.told_lis) == ({LineState.COMPLETED}, [])
+    before = two.scenario.handed_over
     two.scenario.world.place_order(pick_template(two.scenario.world, 2), relabel=True)
     await two.scenario.process_all()
-    assert len(two.scenario.world.lis.submitted) == before
+    assert two.scenario.handed_over == before
+    await two.scenario.write(lambda uow: note_restoration(uow, RestoreSign.OLDER_THAN_MARK, two.scenario.world.clock.now()))
+    assert await told(two.scenario) == [], "a mark shows that it was restored"
+    restored = await two.scenario.world.store.run(load_restoration)
+    assert restored is not None
+    assert restored.sign is RestoreSign.OLDER_THAN_MARK
 
 
 async def test_both_agents_tell_of_each_other(two: TwoAgents) -> None:
     two.scenario.world.place_order(pick_template(two.scenario.world, 2), relabel=True)
     await two.hand_over("old", "new")
     await two.report("old")
-    two.use("new")
-    two.scenario.world.lis.submitted.reverse()
-    first, second = two.scenario.world.lis.submitted
-    if first.key == two.sites["old"].submitted[0].key:
-        two.scenario.world.lis.submitted = [second, first]
+    first = two.sites["old"].submitted[0].key
+    two.sites["new"].submitted.sort(key=lambda order: order.key == first)
     await two.report("new")
     assert await two.told("new")
     assert await two.told("old")
@@ -119,8 +121,19 @@ async def test_agent_that_reports_what_was_reported_tells(two: TwoAgents, report
     await two.hand_over("old", "new")
     await two.report("old", report_id="R-same")
     await two.report("new", report_id=report_id)
-    assert await two.clinic.alerts(ConditionId.AGENT_SECOND_AGENT)
+    assert await told(two.scenario)
     assert two.scenario.status() == "completed"
+
+
+async def test_preliminary_report_that_another_made_final_is_told(two: TwoAgents) -> None:
+    """Each has sent it while it was preliminary; whoever did not send the final one sees it."""
+    await two.hand_over("old", "new")
+    await two.report("old", report_id="R", status=ReportStatus.PRELIMINARY)
+    two.use("new")
+    for upload in two.sites["old"].store.records(UploadRecord):
+        await two.scenario.write(lambda uow, upload=upload: uow.uploads.save(upload))  # type: ignore[misc]
+    await two.report("old", report_id="R", status=ReportStatus.FINAL)
+    assert await two.told("new")
 
 
 async def test_rejection_by_another_agent_is_told(make_scenario: MakeScenario) -> None:
@@ -131,54 +144,34 @@ async def test_rejection_by_another_agent_is_told(make_scenario: MakeScenario) -
         await two.scenario.assess()
     await two.hand_over("old")
     assert "cancelled" in two.scenario.statuses()
-    assert await two.clinic.alerts(ConditionId.AGENT_SECOND_AGENT) == []
+    assert await told(two.scenario) == []
     await two.hand_over("new")
-    assert await two.clinic.alerts(ConditionId.AGENT_SECOND_AGENT)
+    assert await told(two.scenario)
 
 
 async def test_order_that_another_agent_works_on_is_not_handed_over(two: TwoAgents) -> None:
-    """A line of it has a report of ours when this agent first sees it, or when it is about to hand it over."""
+    """A line of it has a report of ours when this agent first sees it. Once that is released, it asks before each handover."""
     await two.hand_over("old")
     await two.report("old", lines=1)
     await two.hand_over("new")
-    assert two.scenario.world.lis.submitted == []
-    assert await two.clinic.alerts(ConditionId.AGENT_SECOND_AGENT)
-
-
-async def test_released_agent_asks_before_each_handover(two: TwoAgents) -> None:
-    await two.hand_over("old")
-    await two.report("old", lines=1)
-    await two.hand_over("new")
+    assert two.scenario.handed_over == []
+    assert await told(two.scenario)
     now = two.scenario.world.clock.now()
-    await write(two.scenario, lambda uow: note_reconciled(uow, now))
-    await write(two.scenario, lambda uow: release_restoration(uow, now, "anna"))
-    assert await two.clinic.alerts(ConditionId.AGENT_SECOND_AGENT) == []
-    two.scenario.world.clock.advance(60)
-    await two.scenario.world.drain(two.scenario.agent)
-    assert len(two.scenario.world.lis.submitted) == 1, "this laboratory system does not have it"
-    assert await two.clinic.alerts(ConditionId.AGENT_SECOND_AGENT) == []
+    await two.scenario.write(lambda uow: (note_reconciled(uow, now), release_restoration(uow, now, "anna")))
+    assert await told(two.scenario) == []
+    await two.scenario.drain(60)
+    assert len(two.scenario.handed_over) == 1, "this laboratory system does not have it"
+    assert await told(two.scenario) == []
 
 
-@pytest.mark.parametrize("sign", [RestoreSign.COMMAND, RestoreSign.OLDER_THAN_MARK, RestoreSign.OTHER_DATABASE])
+@parametrize_first("sign", [RestoreSign.COMMAND, RestoreSign.OLDER_THAN_MARK, RestoreSign.OTHER_DATABASE])
 async def test_known_restore_is_no_second_agent(two: TwoAgents, sign: RestoreSign) -> None:
     await two.hand_over("old", "new")
     await two.report("old")
     two.use("new")
-    now = two.scenario.world.clock.now()
-    await write(two.scenario, lambda uow: note_restoration(uow, sign, now))
+    await two.scenario.write(lambda uow: note_restoration(uow, sign, two.scenario.world.clock.now()))
     assert await two.told("new") == []
     assert await two.clinic.alerts(ConditionId.STORE_RESTORED)
-
-
-async def test_mark_that_shows_a_restore_ends_the_suspicion(two: TwoAgents) -> None:
-    await two.hand_over("old", "new")
-    await two.report("old")
-    assert await two.told("new")
-    await write(two.scenario, lambda uow: note_restoration(uow, RestoreSign.OLDER_THAN_MARK, two.scenario.world.clock.now()))
-    assert await two.clinic.alerts(ConditionId.AGENT_SECOND_AGENT) == []
-    restored = await two.scenario.world.store.run(load_restoration)
-    assert restored is not None
-    assert restored.sign is RestoreSign.OLDER_THAN_MARK
 
 
 # --- what is none
@@ -186,7 +179,8 @@ async def test_mark_that_shows_a_restore_ends_the_suspicion(two: TwoAgents) -> N
 
 def let_service_complete(scenario: Scenario) -> None:
     """The service completes the Tasks of what is reported by itself."""
-    create, world = scenario.agent.exchange.create, scenario.world
+    exchange: Any = scenario.agent.exchange
+    create, world = exchange.create, scenario.world
 
     async def complete_too(kind: str, body: Any, *given: Any, **named: Any) -> Any:
         saved = await create(kind, body, *given, **named)
@@ -197,51 +191,36 @@ def let_service_complete(scenario: Scenario) -> None:
                     world.end_task(task["id"], "completed")
         return saved
 
-    scenario.agent.exchange.create = complete_too  # type: ignore[method-assign, assignment]
-
-
-async def told(scenario: Scenario) -> list[Alert]:
-    return await Clinic(scenario).alerts(ConditionId.AGENT_SECOND_AGENT)
+    exchange.create = complete_too
 
 
 async def expect_done_alone(scenario: Scenario) -> None:
     scenario.world.clock.advance(600)
-    await scenario.agent.reconcile.run()
-    await scenario.world.drain(scenario.agent)
+    await scenario.reconcile()
     assert await told(scenario) == []
-    assert ((await scenario.order_record()).state, scenario.status()) == (OrderState.CLOSED, "completed")
-    assert scenario.world.lis.cancelled == []
+    assert (await scenario.state(), scenario.status(), scenario.told_lis) == (OrderState.CLOSED, "completed", [])
 
 
-async def test_task_completed_by_the_service_is_no_second_agent(make_scenario: MakeScenario) -> None:
-    """A service may complete the Tasks of what is reported by itself."""
+@pytest.mark.parametrize("compared", ["later", "meanwhile", "meanwhile, and the reply is lost"])
+async def test_task_completed_by_the_service_is_no_second_agent(make_scenario: MakeScenario, compared: str) -> None:
+    """A service may complete the Tasks of what is reported by itself, before we know that it has the report."""
     scenario = make_scenario(2)
     await scenario.process_all()
     let_service_complete(scenario)
-    await Clinic(scenario).report(scenario.world.lis.submitted[0])
-    await scenario.world.drain(scenario.agent)
-    await expect_done_alone(scenario)
-
-
-@pytest.mark.parametrize("is_reply_lost", [True, False])
-async def test_own_report_on_its_way_is_no_second_agent(make_scenario: MakeScenario, is_reply_lost: bool) -> None:
-    """Tasks are compared while the service has a report, and has completed its Tasks, and we do not know that yet."""
-    scenario = make_scenario(2)
-    await scenario.process_all()
-    let_service_complete(scenario)
-    create = scenario.agent.exchange.create
+    exchange: Any = scenario.agent.exchange
+    create = exchange.create
 
     async def compare_after(kind: str, *given: Any, **named: Any) -> Any:
         saved = await create(kind, *given, **named)
-        if kind == "DiagnosticReport":
-            await scenario.agent.reconcile.run()
-            if is_reply_lost:
+        if kind == "DiagnosticReport" and compared != "later":
+            await scenario.reconcile(drain=False)
+            if "lost" in compared:
                 raise OutcomeUnknown("the reply was lost")
         return saved
 
-    scenario.agent.exchange.create = compare_after  # type: ignore[method-assign, assignment]
+    exchange.create = compare_after
     await Clinic(scenario).report(scenario.world.lis.submitted[0])
-    await scenario.world.drain(scenario.agent)
+    await scenario.drain()
     await expect_done_alone(scenario)
 
 
@@ -251,36 +230,34 @@ async def test_task_completed_by_hand_is_no_second_agent(make_scenario: MakeScen
     await scenario.process_all()
     change_answers(scenario, lambda request: request.method == "PUT", answer_with(403))
     await Clinic(scenario).report(scenario.world.lis.submitted[0])
-    await scenario.world.drain(scenario.agent)
-    for task in (*scenario.line_tasks, scenario.task):
-        scenario.world.force_task(task, status="completed")
-    await scenario.agent.reconcile.run()
-    await scenario.world.drain(scenario.agent)
+    await scenario.drain()
+    scenario.force("completed")
+    await scenario.reconcile()
     assert await told(scenario) == []
 
 
-async def test_part_handed_over_late_is_no_second_agent(make_laboratory: Any) -> None:
+async def test_part_handed_over_late_is_no_second_agent() -> None:
     """The service completed the Tasks of one part by itself while the laboratory system of the other one was away."""
     laboratory = make_laboratory()
     laboratory.microbiology.is_down = True
     await laboratory.process_all()
     let_service_complete(laboratory)
-    await laboratory.receive(CHEMISTRY, laboratory.report())
+    await laboratory.receive(laboratory.report())
     assert sorted(laboratory.statuses()) == ["completed", "completed", "requested"]
     laboratory.microbiology.is_down = False
     await laboratory.wait()
-    assert (await told(laboratory), len(laboratory.microbiology.submitted)) == ([], 1)
+    assert (await told(laboratory), laboratory.counts) == ([], (1, 1))
 
 
 async def test_rejection_put_back_and_cancelled_is_no_second_agent(make_scenario: MakeScenario) -> None:
     """The clinic puts a rejected line back and cancels it, with our sentences still in it, before we reject it once more."""
     scenario = make_scenario(1, spoil=0)
     await scenario.process_all()
-    request_again(scenario, *scenario.line_tasks, scenario.task)
+    scenario.force("requested")
     scenario.world.clock.advance(301)
     await scenario.assess()
-    scenario.world.end_task(scenario.line_tasks[0])
-    await scenario.world.drain(scenario.agent)
+    scenario.end(scenario.line_tasks[0])
+    await scenario.drain()
     assert await told(scenario) == []
 
 
@@ -288,7 +265,7 @@ async def test_service_that_answers_200_is_no_second_agent(make_scenario: MakeSc
     """It never says that it has created anything."""
     scenario = make_scenario(2)
 
-    def say_ok(request: httpx.Request, response: httpx.Response) -> httpx.Response:
+    def say_ok(_: httpx.Request, response: httpx.Response) -> httpx.Response:
         kept = {name: value for name, value in response.headers.items() if name in {"etag", "location", "content-type"}}
         status = 200 if response.status_code == httpx.codes.CREATED else response.status_code
         return httpx.Response(status, headers=kept, content=response.content)
@@ -296,15 +273,5 @@ async def test_service_that_answers_200_is_no_second_agent(make_scenario: MakeSc
     change_answers(scenario, lambda request: request.method == "POST", say_ok)
     await scenario.process_all()
     await Clinic(scenario).report(scenario.world.lis.submitted[0])
-    await scenario.world.drain(scenario.agent)
+    await scenario.drain()
     await expect_done_alone(scenario)
-
-
-async def test_preliminary_report_that_another_made_final_is_told(two: TwoAgents) -> None:
-    """Each has sent it while it was preliminary; whoever did not send the final one sees it."""
-    await two.hand_over("old", "new")
-    await two.report("old", report_id="R", status=ReportStatus.PRELIMINARY)
-    two.use("new")
-    two.sites["new"].data.uploads.update(two.sites["old"].data.uploads)
-    await two.report("old", report_id="R", status=ReportStatus.FINAL)
-    assert await two.told("new")

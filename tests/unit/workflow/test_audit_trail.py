@@ -1,31 +1,68 @@
-"""Whatever a person decides is in the audit, too: no module writes such an event by itself."""
+"""What the source shows: whatever a person decides is in the audit, and whoever changes an alert names it in the log."""
 
 from __future__ import annotations
 
 import ast
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
+
+from structlog.testing import capture_logs
 
 import lab_agent
+from lab_agent.conditions.ids import ConditionId
+from lab_agent.daemon import update_reload_alert
+from lab_agent.lis.reloading import ReloadOutcome, ReloadResult
+from tests.harness.databases import InlineStore
+from tests.harness.paths import ROOT
 
-PACKAGE = Path(lab_agent.__file__).parent
 
-
-def _events_of_people(tree: ast.AST) -> list[int]:
+def _events_of_people(source: str) -> list[int]:
     """Lines that add an event with an actor straight to the timeline."""
-    calls = [each for each in ast.walk(tree) if isinstance(each, ast.Call) and isinstance(each.func, ast.Attribute)]
-    added = [each for each in calls if ast.unparse(each.func).endswith("events.add")]
-    return [
-        each.lineno
-        for each in added
-        for argument in each.args
-        if isinstance(argument, ast.Call) and any(keyword.arg == "by" for keyword in argument.keywords)
-    ]
+    calls = [each for each in ast.walk(ast.parse(source)) if isinstance(each, ast.Call) and isinstance(each.func, ast.Attribute)]
+    added = [each for each in calls if each.func.attr == "add" and ast.unparse(each.func).endswith("events.add")]  # type: ignore[attr-defined]
+    events = [(each.lineno, argument) for each in added for argument in each.args if isinstance(argument, ast.Call)]
+    return [line for line, event in events if any(keyword.arg == "by" for keyword in event.keywords)]
 
 
-def test_events_of_people_are_added_with_audit():
-    found = {file.name: lines for file in PACKAGE.rglob("*.py") if (lines := _events_of_people(ast.parse(file.read_text())))}
-    assert found == {}
+def test_events_of_people_are_added_with_audit() -> None:
+    files = Path(lab_agent.__file__).parent.rglob("*.py")
+    assert {file.name: lines for file in files if (lines := _events_of_people(file.read_text()))} == {}
+    assert _events_of_people("uow.events.add(Event(order=key, by=by))") == [1], "it finds one"
 
 
-def test_search_finds_an_event_of_a_person():
-    assert _events_of_people(ast.parse("uow.events.add(Event(order=key, by=by))")) == [1]
+TELLS_ITSELF = {
+    *("lab_agent/alert_log.py", "lab_agent/catalogue_service/fallback.py", "lab_agent/daemon.py", "lab_agent/worker/outages.py"),
+    *("lab_agent/worker/schedule.py", "lab_agent/worker/store_watch.py", "lab_agent/workflow/document_upload.py"),
+    *("lab_agent/workflow/group_alerts.py", "lab_agent/workflow/refused_messages.py", "lab_agent/workflow/result_inbox.py"),
+    "lab_agent/workflow/search_alerts.py",
+}
+"""Modules that open or close alerts by themselves: their own lines have the field `alert` or `outage`."""
+
+
+def test_who_changes_alerts_names_them_in_the_log() -> None:
+    """Who calls `….alerts.open(…)` or `….alerts.close(…)` logs a line with one of these fields."""
+    found = {}
+    for file in (each for folder in ("lab_agent", "lab_api") for each in (ROOT / folder).rglob("*.py")):
+        nodes = list(ast.walk(ast.parse(file.read_text(encoding="utf-8"))))
+        calls = [ast.unparse(node) for node in nodes if isinstance(node, ast.Attribute) and node.attr in {"open", "close"}]
+        if "store" not in file.parts and any(each.rpartition(".")[0].endswith(".alerts") for each in calls):
+            fields = {node.arg for node in nodes if isinstance(node, ast.keyword)}
+            found[file.relative_to(ROOT).as_posix()] = bool(fields & {"alert", "outage"})
+    assert found == dict.fromkeys(TELLS_ITSELF, True)
+
+
+async def test_reload_alerts_have_a_line_each() -> None:
+    store = InlineStore()
+    with capture_logs() as said:
+        for outcome in (ReloadOutcome.INVALID, ReloadOutcome.INVALID, ReloadOutcome.UNCHANGED):
+
+            def reload(uow: Any, outcome: ReloadOutcome = outcome) -> None:
+                result = ReloadResult(name="his", outcome=outcome, reason="line 3")
+                update_reload_alert(uow, result, datetime(2026, 11, 20, 12, tzinfo=UTC))
+                uow.commit()
+
+            await store.run(reload)
+    key = f"{ConditionId.LIS_MAP_INVALID.value}/his"
+    told = [(each["log_level"], each["action"], each["alert"]) for each in said if "alert" in each]
+    assert told == [("warning", "condition_found", key), ("info", "condition_ended", key)]

@@ -8,7 +8,7 @@ from lab_agent.domain.ids import OrderKey, ResourceId, work_order_key
 from lab_agent.domain.values import Identifier
 from lab_agent.ports.exchange import SavedResource
 from lab_agent.workflow.own_reports import OwnReports, find_report
-from tests.fakes.memory_store import MemoryStore
+from tests.harness.databases import InlineStore
 
 BASE = "https://exchange.example/api/"
 
@@ -38,12 +38,12 @@ class Service:
         ("procedurerequest/1", None, False),
     ],
 )
-@pytest.mark.parametrize(("status", "is_final"), [("final", True), ("FINAL", True), ("preliminary", False)])
-async def test_report_is_found_by_its_request(
-    reference: str, request_id: str | None, is_about: bool, status: str, is_final: bool
-) -> None:
-    report = {"resourceType": "DiagnosticReport", "status": status, "basedOn": {"reference": reference}}
-    own = OwnReports(Service(report), MemoryStore(), "urn:orders", BASE)  # type: ignore[arg-type]
-    reported = await own.find_reported([work_order_key(OrderKey("R1"), "folder")])
-    found = find_report(reported, None if request_id is None else ResourceId(request_id))
-    assert found == (report if is_about and is_final else None)
+async def test_report_is_found_by_its_request(reference: str, request_id: str | None, is_about: bool) -> None:
+    """In any spelling of its reference and of its status, if it is a final one."""
+    store = InlineStore()
+    for status, is_final in (("final", True), ("FINAL", True), ("preliminary", False)):
+        report = {"resourceType": "DiagnosticReport", "status": status, "basedOn": {"reference": reference}}
+        own = OwnReports(Service(report), store, "urn:orders", BASE)  # type: ignore[arg-type]
+        reported = await own.find_reported([work_order_key(OrderKey("R1"), "folder")])
+        found = find_report(reported, None if request_id is None else ResourceId(request_id))
+        assert found == (report if is_about and is_final else None)

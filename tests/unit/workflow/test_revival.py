@@ -16,22 +16,13 @@ OURS = {"coding": [{"code": "OrderProcessingTask"}]}
 
 
 def line(state: LineState, ended_as: str | None = None) -> LineRecord:
-    return LineRecord(
-        key=LineKey("L1"), order=OrderKey("R1"), task_id=ResourceId("t1"), state=state, changed_at=NOW, ended_as=ended_as
-    )
+    keys: dict[str, Any] = {"key": LineKey("L1"), "order": OrderKey("R1"), "task_id": ResourceId("t1")}
+    return LineRecord(**keys, state=state, changed_at=NOW, ended_as=ended_as)
 
 
 def known(*, submitted: bool, sent: tuple[str, ...] = ()) -> KnownOrder:
-    order = OrderRecord(
-        key=OrderKey("R1"),
-        task_id=ResourceId("o1"),
-        state=OrderState.CLOSED,
-        seen_at=NOW,
-        changed_at=NOW,
-        sent_statuses=sent,
-        ended_as="cancelled",
-    )
-    return KnownOrder(order, (), submitted)
+    at: dict[str, Any] = {"task_id": ResourceId("o1"), "state": OrderState.CLOSED, "seen_at": NOW, "changed_at": NOW}
+    return KnownOrder(OrderRecord(key=OrderKey("R1"), **at, sent_statuses=sent, ended_as="cancelled"), (), submitted)
 
 
 def tasks(status: str, *, open_lines: bool) -> OrderTasks:
@@ -93,12 +84,12 @@ def task(**fields: Any) -> dict[str, Any]:
         ({"code": OURS}, {}, False),
         ({"code": OURS}, {"code": OURS}, False),
         ({"code": OURS}, {"status": "cancelled"}, False),
-        ({"code": OURS}, {"status": "cancelled", "code": {"coding": [{"code": "BillingTask"}]}}, False),
+        ({"code": OURS}, {"status": "cancelled", "code": BILLING}, False),
         ({"code": OURS}, {"status": "accepted"}, True),
         ({"code": OURS}, {"status": None}, True),
-        ({"code": OURS}, {"code": {"coding": [{"code": "BillingTask"}]}}, True),
+        ({"code": OURS}, {"code": BILLING}, True),
         ({"code": OURS, "status": "draft"}, {}, True),
-        ({"code": {"coding": [{"code": "BillingTask"}]}}, {}, True),
+        ({"code": BILLING}, {}, True),
         ({}, {}, True),
     ],
 )

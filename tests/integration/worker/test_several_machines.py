@@ -1,18 +1,22 @@
-"""Each machine decides about its own disks, files and program alone, where several share the database."""
+"""Several machines share the database: each decides about its own disks, files and program alone, and one runs each task."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
+
+import pytest
 
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey
 from lab_agent.domain.workers import WorkerRecord
+from lab_agent.errors import ServiceUnavailable
 from lab_agent.monitoring.hosts import LivingHosts, OwnHostProbe
 from lab_agent.monitoring.machine import DiskProbe
 from lab_agent.monitoring.monitor import Finding, Monitor
+from lab_agent.worker.task_lease import LeasedTask
 from tests.integration.worker.conftest import WorkerBench
 
 ONE, TWO = (AlertKey(ConditionId.DISK_LOW, f"{host}:/tmp") for host in ("one", "two"))
@@ -72,3 +76,58 @@ async def test_each_machine_decides_about_its_own_disk(bench: WorkerBench) -> No
     assert await one.look() == {TWO}
     steady[0] += 61
     assert await one.look() == frozenset(), "no worker lives there that could say that it has ended"
+
+
+# --- tasks of which one machine at a time runs each
+
+INTERVAL = 60.0
+
+
+@dataclass
+class Runner:
+    """A worker that counts its runs, and may fail them."""
+
+    bench: WorkerBench
+    name: str
+    fault: Exception | None = None
+    runs: int = 0
+    leased: LeasedTask = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.leased = LeasedTask("purge", self._run, INTERVAL, self.bench.store, self.bench.clock, self.name)
+
+    async def _run(self) -> None:
+        self.runs += 1
+        if self.fault is not None:
+            raise self.fault
+
+
+async def test_task_is_run_once_in_an_interval(bench: WorkerBench) -> None:
+    machines = [Runner(bench, name) for name in ("one", "two", "three")]
+    for _ in range(4):
+        for each in machines:
+            await each.leased.run()
+            bench.clock.advance(1)
+        bench.clock.advance(INTERVAL - 3)
+    assert [each.runs for each in machines] == [4, 0, 0]
+
+
+async def test_task_of_a_lost_machine_is_run_by_another_at_its_next_time(bench: WorkerBench) -> None:
+    lost, other = Runner(bench, "lost"), Runner(bench, "other")
+    await lost.leased.run()
+    await other.leased.run()
+    assert (lost.runs, other.runs) == (1, 0)
+    bench.clock.advance(INTERVAL)
+    await other.leased.run()
+    assert (lost.runs, other.runs) == (1, 1)
+    await lost.leased.run()
+    assert (lost.runs, other.runs) == (1, 1), "it was suspended, and goes on"
+
+
+@pytest.mark.parametrize("fault", [ServiceUnavailable("not from here"), ValueError(), KeyError("x")])
+async def test_machine_that_fails_leaves_it_to_another(bench: WorkerBench, fault: Exception) -> None:
+    failing, other = Runner(bench, "failing", fault), Runner(bench, "other")
+    with pytest.raises(type(fault)):
+        await failing.leased.run()
+    await other.leased.run()
+    assert (failing.runs, other.runs) == (1, 1)

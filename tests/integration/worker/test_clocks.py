@@ -1,0 +1,235 @@
+"""Our clock and the service's: the alert that they differ, and what waits while ours is set."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any, cast
+
+import pytest
+from structlog.testing import capture_logs
+
+from lab_agent.conditions.ids import ConditionId
+from lab_agent.conditions.model import AlertKey
+from lab_agent.domain.records import Alert
+from lab_agent.domain.state_machines import JobState
+from lab_agent.domain.workers import WorkerRecord
+from lab_agent.errors import ServiceUnavailable
+from lab_agent.monitoring.exchange_probes import ClockProbe
+from lab_agent.monitoring.hosts import LivingHosts
+from lab_agent.monitoring.monitor import Monitor
+from lab_agent.ports.exchange import ServiceClock
+from lab_agent.worker.clock_watch import ClockWatch
+from lab_agent.worker.dispatcher import JobDispatcher
+from lab_agent.worker.schedule import Scheduler
+from tests.harness.clock import wait_until
+from tests.integration.worker.conftest import LEASE, WorkerBench
+
+DIFFERS = AlertKey(ConditionId.CLOCK_DIFFERS)
+
+
+@dataclass
+class ServiceWithClock:
+    known: ServiceClock | None = None
+
+    def service_clock(self) -> ServiceClock | None:
+        return self.known
+
+    def measure(self, bench: WorkerBench, *, is_confirmed: bool = True, **offset: float) -> None:
+        now = bench.clock.now()
+        self.known = ServiceClock(offset=timedelta(**offset), is_confirmed=is_confirmed, since=now, measured_at=now)
+
+
+def worker_of(bench: WorkerBench) -> WorkerRecord:
+    """One on the machine "one", whose clock was a day behind."""
+    now = bench.clock.now()
+    return WorkerRecord(name="w1", host="one", pid=1, version="1", mode="normal", started_at=now, beat_at=now - timedelta(days=1))
+
+
+def make_monitor(bench: WorkerBench, service: ServiceWithClock, host: str = "") -> Monitor:
+    probe = ClockProbe(cast("Any", service), bench.store, bench.clock, timedelta(minutes=2), host)
+    return Monitor(bench.store, bench.clock, (probe,))
+
+
+async def test_alert_names_both_clocks_and_ends_when_they_agree(bench: WorkerBench) -> None:
+    service = ServiceWithClock()
+    monitor = make_monitor(bench, service)
+    began = bench.clock.now()
+    service.measure(bench, days=1)
+    await monitor.run()
+    alert = (await bench.open_alerts())[DIFFERS]
+    assert alert.since == began
+    assert alert.detail == "ours 2026-03-02 12:00:00 UTC, the service's 2026-03-03 12:00:00 UTC"
+    service.measure(bench, seconds=100)
+    await monitor.run()
+    assert DIFFERS not in await bench.open_alerts()
+
+
+async def test_what_is_not_confirmed_neither_opens_nor_ends(bench: WorkerBench) -> None:
+    service = ServiceWithClock()
+    monitor = make_monitor(bench, service)
+    service.measure(bench, is_confirmed=False, days=1)
+    await monitor.run()
+    assert DIFFERS not in await bench.open_alerts()
+    service.measure(bench, days=1)
+    await monitor.run()
+    service.measure(bench, is_confirmed=False)
+    await monitor.run()
+    assert DIFFERS in await bench.open_alerts()
+
+
+async def test_held_orders_are_counted(bench: WorkerBench) -> None:
+    now, rule = bench.clock.now(), "order.clocks-differ"
+    held = Alert(condition=ConditionId.ORDERS_HELD, subject=rule, detail="", since=now, opened_at=now, count=7)
+    await bench.write(lambda uow: uow.alerts.open(held))
+    service = ServiceWithClock()
+    service.measure(bench, hours=-1)
+    await make_monitor(bench, service).run()
+    assert (await bench.open_alerts())[DIFFERS].count == 7
+
+
+async def test_probe_without_an_answer_cannot_tell(bench: WorkerBench) -> None:
+    probe = ClockProbe(cast("Any", ServiceWithClock()), bench.store, bench.clock, timedelta(minutes=2))
+    with pytest.raises(ServiceUnavailable):
+        await probe.look()
+
+
+async def test_worker_on_another_machine_ends_only_its_own_alert(bench: WorkerBench) -> None:
+    wrong, right = ServiceWithClock(), ServiceWithClock()
+    wrong.measure(bench, days=1)
+    right.measure(bench, seconds=0)
+    now, row = bench.clock.now(), worker_of(bench)
+    await bench.write(lambda uow: uow.workers.save(row))
+    await make_monitor(bench, wrong, "one").run()
+    await make_monitor(bench, right, "two").run()
+    alert = (await bench.open_alerts())[AlertKey(ConditionId.CLOCK_DIFFERS, "one")]
+    assert alert.detail.startswith("on one ours ")
+    await bench.write(lambda uow: uow.workers.save(replace(row, stopped_at=now)))
+    await make_monitor(bench, right, "two").run()
+    assert await bench.open_alerts() == {}
+
+
+async def test_alert_of_a_worker_that_was_killed_ends(bench: WorkerBench) -> None:
+    """Its row stays for weeks, with a heartbeat that changes no more; a clock that is wrong says nothing about its age."""
+    right, steady = ServiceWithClock(), [0.0]
+    right.measure(bench, seconds=0)
+    now, row = bench.clock.now(), worker_of(bench)
+    alert = Alert(condition=ConditionId.CLOCK_DIFFERS, subject="one", since=now, opened_at=now)
+    await bench.write(lambda uow: (uow.workers.save(row), uow.alerts.open(alert)))
+    living = LivingHosts(timedelta(minutes=1), lambda: steady[0])
+    probe = ClockProbe(cast("Any", right), bench.store, bench.clock, timedelta(minutes=2), "two", living)
+    monitor = Monitor(bench.store, bench.clock, (probe,))
+
+    async def look_after(seconds: float) -> bool:
+        steady[0] += seconds
+        await monitor.run()
+        return alert.key in await bench.open_alerts()
+
+    assert await look_after(0)
+    await bench.write(lambda uow: uow.workers.save(replace(row, beat_at=row.beat_at + timedelta(seconds=50))))
+    assert await look_after(59)
+    assert await look_after(59), "it has written a heartbeat meanwhile"
+    assert not await look_after(2)
+
+
+# --- our clock is set while the worker runs
+
+
+HOUR = 3600.0
+LONGEST_WAIT = timedelta(minutes=5)
+
+
+@dataclass
+class SteadyTime:
+    seconds: float = 0.0
+
+    def pass_by(self, bench: WorkerBench, seconds: float) -> None:
+        self.seconds += seconds
+        bench.clock.advance(seconds)
+
+
+def make_watch(bench: WorkerBench, steady: SteadyTime, scheduler: Scheduler | None = None) -> ClockWatch:
+    scheduler = scheduler or Scheduler(bench.outages)
+    return ClockWatch(bench.store, bench.clock, scheduler, LONGEST_WAIT, LEASE, steady=lambda: steady.seconds)
+
+
+async def let_a_job_wait(bench: WorkerBench, **span: float) -> None:
+    await bench.add_job()
+    now = bench.clock.now()
+    waiting = (await bench.claim()).job.reschedule(now, now + timedelta(**span), "not yet")
+    await bench.write(lambda uow: uow.jobs.release(waiting))
+
+
+async def test_job_planned_before_the_clock_was_set_back_is_due(bench: WorkerBench) -> None:
+    steady = SteadyTime()
+    watch = make_watch(bench, steady)
+    await let_a_job_wait(bench, minutes=1)
+    bench.clock.advance(-HOUR)
+    with capture_logs() as lines:
+        await watch.look()
+        await watch.look()
+    (line,) = (each for each in lines if each["action"] == "clock_set")
+    assert line["seconds"] == -HOUR
+    assert (await bench.get_job()).due_at == bench.clock.now()
+
+
+async def test_lease_of_a_worker_that_is_gone_ends_in_time_after_the_clock_was_set_back(bench: WorkerBench) -> None:
+    watch = make_watch(bench, SteadyTime())
+    await bench.add_job()
+    await bench.claim()
+    bench.clock.advance(-HOUR)
+    await watch.look()
+    bench.clock.advance(LEASE.total_seconds() + 1)
+    assert await bench.runner.claimer.expire_leases() == 1
+    assert (await bench.get_job()).state is JobState.OUTCOME_UNKNOWN
+
+
+async def test_lease_of_a_worker_that_lives_holds_when_the_clock_is_set_forward(bench: WorkerBench) -> None:
+    steady = SteadyTime()
+    watch = make_watch(bench, steady)
+    dispatcher = JobDispatcher({}, bench.runner, bench.outages, concurrency=1, can_trust_leases=watch.can_trust_leases)
+    await bench.add_job()
+    await bench.claim()
+    bench.clock.advance(HOUR)
+    await dispatcher.look()
+    assert (await bench.get_job()).state is JobState.IN_FLIGHT
+    steady.pass_by(bench, LEASE.total_seconds() - 1)
+    await dispatcher.look()
+    assert (await bench.get_job()).state is JobState.IN_FLIGHT
+    steady.pass_by(bench, 1)
+    await dispatcher.look()
+    assert (await bench.get_job()).state is JobState.OUTCOME_UNKNOWN, "nobody has renewed it"
+
+
+@pytest.mark.parametrize(("passed", "set_by"), [(HOUR, 0.0), (HOUR, 4.0), (HOUR, -4.0), (0.0, HOUR)])
+async def test_time_that_passes_mends_nothing(bench: WorkerBench, passed: float, set_by: float) -> None:
+    """A clock that is set forward is told, and leaves jobs alone."""
+    steady = SteadyTime()
+    watch = make_watch(bench, steady)
+    await let_a_job_wait(bench, hours=3)
+    due_at = (await bench.get_job()).due_at
+    steady.pass_by(bench, passed)
+    bench.clock.advance(set_by)
+    with capture_logs() as lines:
+        await watch.look()
+    assert [(each["action"], each["seconds"]) for each in lines] == ([] if passed else [("clock_set", HOUR)])
+    assert (await bench.get_job()).due_at == due_at
+
+
+async def test_tasks_planned_before_the_clock_was_set_back_run_at_once(bench: WorkerBench) -> None:
+    runs = 0
+
+    async def count() -> None:
+        nonlocal runs
+        runs += 1
+
+    scheduler = Scheduler(bench.outages)
+    scheduler.every(HOUR, "count", count, jitter=0)
+    scheduler.start()
+    await wait_until(lambda: runs == 1, "the first run")
+    running = asyncio.create_task(make_watch(bench, SteadyTime(), scheduler).run())
+    bench.clock.advance(-HOUR)
+    await wait_until(lambda: runs == 2, "a run after the clock was set back")
+    running.cancel()
+    scheduler.stop()
