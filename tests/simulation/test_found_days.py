@@ -9,6 +9,8 @@ import pytest
 from tests.harness.logging_off import no_logs
 from tests.simulation.day_run import replay
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(autouse=True)
 def quiet() -> Iterator[None]:

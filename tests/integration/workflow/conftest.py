@@ -6,6 +6,7 @@ import copy
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from itertools import count
 from typing import Any
 
 import httpx
@@ -31,6 +32,8 @@ from tests.harness.world import SimulatedAgent, World
 from tests.integration.workflow.service_answers import change_answers
 
 MakeScenario = Callable[..., "Scenario"]
+_NUMBERS = count(1)
+"""Of the messages that are received."""
 Change = Callable[[dict[str, Any]], None]
 
 
@@ -154,7 +157,7 @@ class Scenario:
 
     async def receive(self, message: LabMessage, adapter: str = "folder") -> ReportRecord:
         """A message of a laboratory system comes in, and everything follows."""
-        name = f"m{id(message)}"
+        name = f"m{next(_NUMBERS)}"
         await StoreInbox(self.world.store, self.world.clock, adapter).accept(name, message)
         await self.drain()
         return await self.world.store.run(lambda uow: uow.reports.get_for_update(report_key(adapter, name)))

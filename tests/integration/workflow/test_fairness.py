@@ -1,4 +1,4 @@
-"""Orders that wait for others keep no good ones waiting (law 9): many at once, beside other workers, and those that cannot go on."""
+"""Orders that wait for others keep no good ones waiting (law 9): many at once, beside other workers, and stuck ones."""
 
 from __future__ import annotations
 
