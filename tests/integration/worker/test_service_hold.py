@@ -65,6 +65,7 @@ async def test_waits_grow_to_a_minute_and_end_with_the_first_answer(service: Ser
     assert await service.run.are_closed()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("broken", [{"route": _POLL}, {"route": "POST /fhir/*"}, {"route": "GET /fhir/Patient/*"}])
 async def test_what_is_broken_in_part_is_not_held(service: Service, broken: dict[str, Any]) -> None:
     service.fail({"status": 500, **broken})
@@ -72,6 +73,7 @@ async def test_what_is_broken_in_part_is_not_held(service: Service, broken: dict
     assert not service.hold.is_active
 
 
+@pytest.mark.slow
 async def test_orders_go_on_while_the_search_for_new_ones_is_broken(service: Service) -> None:
     service.fail({"status": 500, "route": _POLL})
     await work(service, _HOUR)
@@ -79,6 +81,7 @@ async def test_orders_go_on_while_the_search_for_new_ones_is_broken(service: Ser
     assert await service.run.are_closed()
 
 
+@pytest.mark.slow
 async def test_orders_go_on_beside_a_task_that_breaks_the_search_too(service: Service) -> None:
     """What the service cannot write is in the search for new orders, and is asked for by itself."""
     bad, *others = service.world.placed

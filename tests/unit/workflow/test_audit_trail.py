@@ -19,6 +19,8 @@ from tests.harness.paths import ROOT
 
 def _events_of_people(source: str) -> list[int]:
     """Lines that add an event with an actor straight to the timeline."""
+    if ".add(" not in source or "events" not in source:  # to parse what cannot have one takes long
+        return []
     calls = [each for each in ast.walk(ast.parse(source)) if isinstance(each, ast.Call) and isinstance(each.func, ast.Attribute)]
     added = [each for each in calls if each.func.attr == "add" and ast.unparse(each.func).endswith("events.add")]  # type: ignore[attr-defined]
     events = [(each.lineno, argument) for each in added for argument in each.args if isinstance(argument, ast.Call)]
@@ -44,7 +46,8 @@ def test_who_changes_alerts_names_them_in_the_log() -> None:
     """Who calls `….alerts.open(…)` or `….alerts.close(…)` logs a line with one of these fields."""
     found = {}
     for file in (each for folder in ("lab_agent", "lab_api") for each in (ROOT / folder).rglob("*.py")):
-        nodes = list(ast.walk(ast.parse(file.read_text(encoding="utf-8"))))
+        source = file.read_text(encoding="utf-8")
+        nodes = list(ast.walk(ast.parse(source))) if ".alerts." in source else []
         calls = [ast.unparse(node) for node in nodes if isinstance(node, ast.Attribute) and node.attr in {"open", "close"}]
         if "store" not in file.parts and any(each.rpartition(".")[0].endswith(".alerts") for each in calls):
             fields = {node.arg for node in nodes if isinstance(node, ast.keyword)}
