@@ -55,7 +55,7 @@ def spaced(resource: dict[str, Any]) -> None:
                 each["reference"] = f" \t{each['reference']}\u00a0"
 
 
-@parametrize_first("spell", [references_as_texts, capitals, lists_as_objects, objects_as_lists, spaced], quick=2)
+@parametrize_first("spell", [references_as_texts, capitals, lists_as_objects, objects_as_lists, spaced])
 async def test_order_spelled_otherwise_is_done(make_scenario: MakeScenario, spell: Change) -> None:
     """From the handover to the withdrawal of a line."""
     scenario = make_scenario(2)

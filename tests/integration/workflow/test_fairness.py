@@ -225,6 +225,7 @@ async def test_waiting_order_is_read_ever_more_rarely(make_scenario: MakeScenari
 
 
 @pytest.mark.parametrize("spoil", [without_lines, with_unreadable_specimen])
+@pytest.mark.slow
 async def test_outage_before_the_first_look_is_no_waiting(make_scenario: MakeScenario, spoil: Spoil) -> None:
     """The service was away for hours since the poll, and then its index is behind, or a right comes late, for a moment."""
     scenario = make_scenario(2)
@@ -242,6 +243,7 @@ async def test_outage_before_the_first_look_is_no_waiting(make_scenario: MakeSce
 
 
 @parametrize_first("happens", ["start", "import"])
+@pytest.mark.slow
 async def test_order_held_for_long_assessed_with_what_is_new(make_scenario: MakeScenario, happens: str) -> None:
     """A night without a catalogue ends with one; or the settings were mended, and the agent was started again."""
     scenario = make_scenario(2)

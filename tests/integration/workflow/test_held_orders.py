@@ -57,7 +57,7 @@ async def test_empty_catalogue_holds_until_it_returns(make_scenario: MakeScenari
     assert not await scenario.is_told(ConditionId.ORDERS_HELD)
 
 
-@pytest.mark.parametrize("what", ["procedurerequest", "task", "lines"])
+@parametrize_first("what", ["procedurerequest", "task", "lines"])
 async def test_unreadable_resource_retried_then_held_with_alert(make_scenario: MakeScenario, what: str) -> None:
     """What cannot be read is tried again, then held with an alert that names it, for days; also an order without lines."""
     scenario = make_scenario(1)
@@ -101,6 +101,7 @@ async def test_operator_rejects_a_held_order(make_scenario: MakeScenario) -> Non
         await scenario.reject_order("again")
 
 
+@pytest.mark.slow
 async def test_tripped_breaker_holds_orders_until_reset() -> None:
     """Many rejections by one rule trip the breaker; its reset lets the held orders proceed."""
     world = World("breaker")
@@ -165,6 +166,7 @@ async def test_configured_hold_severity_holds_order(make_scenario: MakeScenario)
     assert (await scenario.state(), await scenario.line_states()) == (OrderState.HELD, [])
 
 
+@pytest.mark.slow
 async def test_lines_that_differ_at_every_reading_hold_with_reason(make_scenario: MakeScenario) -> None:
     """Two copies of a search index answer in turn."""
     scenario = make_scenario(3)
@@ -185,6 +187,7 @@ async def test_lines_that_differ_at_every_reading_hold_with_reason(make_scenario
     assert scenario.handed_over == [3]
 
 
+@pytest.mark.slow
 async def test_outage_does_not_count_as_unreadable(make_scenario: MakeScenario) -> None:
     """After an outage that is longer than `unreadable_after`, one 404 of a copy that is behind holds nothing."""
     scenario = make_scenario(1)

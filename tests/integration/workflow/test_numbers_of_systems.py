@@ -171,6 +171,7 @@ async def test_report_about_another_systems_line_waits(laboratory: Laboratory) -
     assert await laboratory.states_at(CHEMISTRY) == {LineState.ACCEPTED}
 
 
+@pytest.mark.slow
 async def test_report_matched_to_another_system_keeps_its_own_identifier() -> None:
     """Two laboratory systems give the same report id; an operator matched the first of the reports to the other's line."""
     laboratory = make_laboratory(lines_elsewhere=2)
@@ -213,6 +214,7 @@ async def test_line_entered_by_hand_names_its_system(laboratory: Laboratory) -> 
     assert late.key in {line.key for line in await laboratory.lines_at(MICROBIOLOGY)}
 
 
+@pytest.mark.slow
 async def test_line_entered_elsewhere_leaves_its_number_behind(laboratory: Laboratory) -> None:
     """The other laboratory system may give the same number to somebody else's tube."""
     await laboratory.assess()
@@ -226,6 +228,7 @@ async def test_line_entered_elsewhere_leaves_its_number_behind(laboratory: Labor
     assert (lost.state, lost.order) == (ReportState.UNMATCHED, None)
 
 
+@pytest.mark.slow
 async def test_withdrawal_is_told_where_the_line_was_entered_by_hand(laboratory: Laboratory) -> None:
     laboratory.microbiology.rejects = True
     await laboratory.process_all()
@@ -240,6 +243,7 @@ async def test_withdrawal_is_told_where_the_line_was_entered_by_hand(laboratory:
     assert laboratory.told("cancel_at_lis")[-1] == "the laboratory system micro was informed of the withdrawal"
 
 
+@pytest.mark.slow
 async def test_line_of_a_part_on_its_way_is_not_entered_by_hand() -> None:
     """Else the handover would bring to the laboratory system what somebody has entered there already."""
     laboratory = make_laboratory(lines_elsewhere=2)

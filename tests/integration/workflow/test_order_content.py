@@ -171,7 +171,7 @@ FAULTS = [
 ]
 
 
-@parametrize_first("kind, change, said", FAULTS, quick=5)
+@parametrize_first("kind, change, said", FAULTS, quick=3)
 async def test_fault_of_the_order_rejects_and_ours_holds(
     make_scenario: MakeScenario, kind: str, change: Change, said: str | set[str]
 ) -> None:

@@ -71,7 +71,7 @@ def encode_references(node: object) -> object:
     return {**{key: encode_references(value) for key, value in node.items()}, **encoded}
 
 
-@odd(ODD_IDS, quick=2)
+@odd(ODD_IDS, quick=1)
 async def test_order_with_odd_ids_is_done(odd_ids: str, make_scenario: MakeScenario) -> None:
     """Also where the service percent-encodes the ids in its references."""
     scenario = make_scenario(4)

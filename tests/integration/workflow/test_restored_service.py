@@ -193,6 +193,7 @@ async def test_line_accepted_by_hand_after_restore_waits_for_report(finish: Fini
 
 
 @pytest.mark.parametrize("lines", [1, 99])
+@pytest.mark.slow
 async def test_service_backed_up_before_tasks_ended_is_completed_again(
     make_scenario: MakeScenario, monkeypatch: pytest.MonkeyPatch, lines: int
 ) -> None:
@@ -216,6 +217,7 @@ async def test_service_backed_up_before_tasks_ended_is_completed_again(
     assert (await clinic.alerts(ConditionId.LINES_HELD), await clinic.told_counts()) == ([], [1])
 
 
+@pytest.mark.slow
 async def test_report_lost_before_its_task_is_set_goes_first(
     make_scenario: MakeScenario, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -241,6 +243,7 @@ async def test_report_lost_before_its_task_is_set_goes_first(
     await clinic.expect_all_done()
 
 
+@pytest.mark.slow
 async def test_id_given_to_another_resource_counts_as_lost(finish: Finish, monkeypatch: pytest.MonkeyPatch) -> None:
     clinic = await finish()
     exchange = clinic.scenario.agent.exchange
@@ -260,6 +263,7 @@ async def test_id_given_to_another_resource_counts_as_lost(finish: Finish, monke
 
 
 @pytest.mark.parametrize("what", ["order", "span"])
+@pytest.mark.slow
 async def test_operator_has_lost_results_uploaded_again(finish: Finish, what: str) -> None:
     """The reports are gone, and the Tasks are as we left them: nothing shows it."""
     clinic = await finish(2)
@@ -275,6 +279,7 @@ async def test_operator_has_lost_results_uploaded_again(finish: Finish, what: st
     assert (set(clinic.tasks), await scenario.state()) == ({"completed"}, OrderState.CLOSED)
 
 
+@pytest.mark.slow
 async def test_results_that_are_there_are_not_written_again(finish: Finish) -> None:
     clinic = await finish()
     before = clinic.resources("DiagnosticReport") + clinic.resources("Observation")

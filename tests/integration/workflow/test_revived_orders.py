@@ -118,6 +118,7 @@ async def test_order_requested_before_its_lines_waits_for_them(make_scenario: Ma
     assert await scenario.state() is OrderState.HANDED_OVER
 
 
+@pytest.mark.slow
 async def test_order_ended_while_it_waits_frees_its_requests(make_scenario: MakeScenario) -> None:
     """Put on hold right before the handover, then cancelled: new Tasks about the same requests are worked on."""
     scenario = make_scenario(2)
@@ -137,6 +138,7 @@ async def test_order_ended_while_it_waits_frees_its_requests(make_scenario: Make
 # --- after the laboratory had it
 
 
+@pytest.mark.slow
 async def test_order_task_set_by_a_person_is_looked_at_again(make_scenario: MakeScenario) -> None:
     scenario = make_scenario(1)
     await scenario.process_all()
@@ -153,6 +155,7 @@ async def test_order_task_set_by_a_person_is_looked_at_again(make_scenario: Make
     assert await scenario.state() is OrderState.HELD
 
 
+@pytest.mark.slow
 async def test_acknowledged_order_put_back_as_it_was_is_held(make_scenario: MakeScenario) -> None:
     """It was cancelled by mistake, and the laboratory system was told; it is put back with the status that we had set."""
     scenario = make_scenario(2, acknowledge_status="accepted")
@@ -242,6 +245,7 @@ async def test_line_added_after_the_end_is_held(make_scenario: MakeScenario) -> 
     assert (await scenario.order_record()).recheck_at is None
 
 
+@pytest.mark.slow
 async def test_line_that_was_set_aside_is_held_once_it_is_requested(make_scenario: MakeScenario) -> None:
     """It came, and somebody put it on hold, before the order ended: it is no line yet, and is looked for while it is open."""
     scenario = make_scenario(1)
@@ -266,6 +270,7 @@ async def test_line_that_was_set_aside_is_held_once_it_is_requested(make_scenari
     assert (line.task_id, line.state, await scenario.state()) == (late, LineState.HELD, OrderState.HANDED_OVER)
 
 
+@pytest.mark.slow
 async def test_line_that_was_set_aside_and_ended_is_looked_for_no_more(make_scenario: MakeScenario) -> None:
     scenario = make_scenario(1)
     await hand_over_and_report(scenario)
@@ -323,6 +328,7 @@ async def test_good_lines_found_before_the_end_are_handed_over(make_scenario: Ma
     assert await scenario.state() is OrderState.CLOSED
 
 
+@pytest.mark.slow
 async def test_good_lines_of_an_order_taken_whole_are_rejected_with_the_bad_one(make_scenario: MakeScenario) -> None:
     """Found before the order ends: nobody has offered it again, so that its bad line still counts."""
     scenario = make_scenario(3, spoil=0, on_line_error="cancel_order")
@@ -330,6 +336,7 @@ async def test_good_lines_of_an_order_taken_whole_are_rejected_with_the_bad_one(
     assert (scenario.handed_over, [scenario.status(task) for task in good]) == ([], ["cancelled"] * 2)
 
 
+@pytest.mark.slow
 async def test_order_offered_again_without_its_bad_line_is_done_where_orders_are_taken_whole(make_scenario: MakeScenario) -> None:
     scenario = make_scenario(2, spoil=0, on_line_error="cancel_order")
     await scenario.process_all()
@@ -386,6 +393,7 @@ async def test_two_orders_about_the_same_requests_at_once_are_done_once(make_sce
     assert (states, len(scenario.handed_over)) == ({OrderState.HANDED_OVER, OrderState.HELD}, 1)
 
 
+@pytest.mark.slow
 async def test_withdrawn_order_offered_anew_is_done(make_scenario: MakeScenario) -> None:
     scenario = make_scenario(2)
     await scenario.process_all()

@@ -104,6 +104,7 @@ async def test_report_of_another_agent_is_told_and_holds(two: TwoAgents) -> None
     assert restored.sign is RestoreSign.OLDER_THAN_MARK
 
 
+@pytest.mark.slow
 async def test_both_agents_tell_of_each_other(two: TwoAgents) -> None:
     two.scenario.world.place_order(pick_template(two.scenario.world, 2), relabel=True)
     await two.hand_over("old", "new")
@@ -114,6 +115,7 @@ async def test_both_agents_tell_of_each_other(two: TwoAgents) -> None:
 
 
 @pytest.mark.parametrize("report_id", ["R-same", "R-other"])
+@pytest.mark.slow
 async def test_agent_that_reports_what_was_reported_tells(two: TwoAgents, report_id: str) -> None:
     """Both laboratory systems have the result: their reports have one id, or each its own.
 
@@ -128,6 +130,7 @@ async def test_agent_that_reports_what_was_reported_tells(two: TwoAgents, report
     assert "completed" in {each["status"] for each in two.scenario.world.all_tasks()}
 
 
+@pytest.mark.slow
 async def test_preliminary_report_that_another_made_final_is_told(two: TwoAgents) -> None:
     """Each has sent it while it was preliminary; whoever did not send the final one sees it."""
     await two.hand_over("old", "new")
@@ -139,6 +142,7 @@ async def test_preliminary_report_that_another_made_final_is_told(two: TwoAgents
     assert await two.told("new")
 
 
+@pytest.mark.slow
 async def test_rejection_by_another_agent_is_told(make_scenario: MakeScenario) -> None:
     """Both reject the order, in the same words: whoever comes second finds them."""
     two = TwoAgents.of(make_scenario(2, spoil=0))
@@ -205,6 +209,7 @@ async def expect_done_alone(scenario: Scenario) -> None:
 
 
 @pytest.mark.parametrize("compared", ["later", "meanwhile", "meanwhile, and the reply is lost"])
+@pytest.mark.slow
 async def test_task_completed_by_the_service_is_no_second_agent(make_scenario: MakeScenario, compared: str) -> None:
     """A service may complete the Tasks of what is reported by itself, before we know that it has the report."""
     scenario = make_scenario(2)
@@ -227,6 +232,7 @@ async def test_task_completed_by_the_service_is_no_second_agent(make_scenario: M
     await expect_done_alone(scenario)
 
 
+@pytest.mark.slow
 async def test_task_completed_by_hand_is_no_second_agent(make_scenario: MakeScenario) -> None:
     """The service refuses our updates of Tasks, and somebody completes them there."""
     scenario = make_scenario(2)
@@ -239,6 +245,7 @@ async def test_task_completed_by_hand_is_no_second_agent(make_scenario: MakeScen
     assert await told(scenario) == []
 
 
+@pytest.mark.slow
 async def test_part_handed_over_late_is_no_second_agent() -> None:
     """The service completed the Tasks of one part by itself while the laboratory system of the other one was away."""
     laboratory = make_laboratory()
@@ -252,6 +259,7 @@ async def test_part_handed_over_late_is_no_second_agent() -> None:
     assert (await told(laboratory), laboratory.counts) == ([], (1, 1))
 
 
+@pytest.mark.slow
 async def test_rejection_put_back_and_cancelled_is_no_second_agent(make_scenario: MakeScenario) -> None:
     """The clinic puts a rejected line back and cancels it, with our sentences still in it, before we reject it once more."""
     scenario = make_scenario(1, spoil=0)
@@ -264,6 +272,7 @@ async def test_rejection_put_back_and_cancelled_is_no_second_agent(make_scenario
     assert await told(scenario) == []
 
 
+@pytest.mark.slow
 async def test_service_that_answers_200_is_no_second_agent(make_scenario: MakeScenario) -> None:
     """It never says that it has created anything."""
     scenario = make_scenario(2)

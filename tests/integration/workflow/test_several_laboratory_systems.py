@@ -93,6 +93,7 @@ async def test_paused_system_is_told_nothing_and_its_results_are_delivered(labor
     assert laboratory.microbiology.cancelled == [(line.order, (line.key,))]
 
 
+@pytest.mark.slow
 async def test_paused_system_is_not_asked_about_a_handover_in_doubt(
     laboratory: Laboratory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -156,6 +157,7 @@ async def test_rejected_part_dismissed_cancels_its_lines_alone(laboratory: Labor
     assert (sorted(laboratory.statuses()), laboratory.status()) == (["cancelled", "completed", "completed"], "completed")
 
 
+@pytest.mark.slow
 async def test_changed_route_moves_no_line(laboratory: Laboratory) -> None:
     await laboratory.assess()
     laboratory.restart("lis", routes=())
@@ -163,6 +165,7 @@ async def test_changed_route_moves_no_line(laboratory: Laboratory) -> None:
     assert laboratory.counts == (1, 1)
 
 
+@pytest.mark.slow
 async def test_retry_leaves_the_system_in_doubt_alone(laboratory: Laboratory) -> None:
     """Nobody knows whether chemistry has its part; microbiology's goes out all the same."""
     await laboratory.assess()
@@ -183,6 +186,7 @@ async def test_retry_leaves_the_system_in_doubt_alone(laboratory: Laboratory) ->
     assert f"the laboratory system {name} AGAIN" in operator_jobs.describe_retry(first.kind, JobState.NEEDS_REVIEW, name)
 
 
+@pytest.mark.slow
 async def test_system_without_a_table_is_told_as_long_as_it_has_lines(laboratory: Laboratory) -> None:
     await laboratory.process_all()
     store, clock = laboratory.world.store, laboratory.world.clock
@@ -264,6 +268,7 @@ async def test_task_on_hold_keeps_back_what_is_not_handed_over(laboratory: Labor
     assert not await laboratory.is_told(ConditionId.JOBS_LIS_REJECTED)
 
 
+@pytest.mark.slow
 async def test_order_taken_back_is_handed_over_once(laboratory: Laboratory) -> None:
     """Nothing went out when the order was put on hold: it is held as a whole, and decided and handed over once more."""
     await laboratory.assess()

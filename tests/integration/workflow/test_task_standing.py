@@ -110,6 +110,7 @@ async def test_line_set_aside_before_handover_holds_no_other(
     assert len(scenario.told("other_tasks")) == (not is_assessed)
 
 
+@pytest.mark.slow
 async def test_line_set_aside_may_be_requested_after_the_end(make_scenario: MakeScenario) -> None:
     scenario = make_scenario(2)
     await scenario.agent.poll.run()
@@ -136,6 +137,7 @@ async def test_unreadable_line_set_aside_holds_no_other(make_scenario: MakeScena
     assert scenario.handed_over == [1]
 
 
+@pytest.mark.slow
 async def test_line_set_aside_beside_a_rejected_one_keeps_order_open(make_scenario: MakeScenario) -> None:
     """Nothing of the order goes to the laboratory; the line set aside is told once it is requested."""
     scenario = make_scenario(2, spoil=0)
@@ -201,6 +203,7 @@ async def test_task_unreadable_for_a_moment_before_handover_holds_nothing(make_s
 
 
 @parametrize_first("status, is_assessed", [(403, True), (403, False), (502, False)])
+@pytest.mark.slow
 async def test_task_that_stays_unreadable_before_handover_is_held_once(
     make_scenario: MakeScenario, status: int, is_assessed: bool
 ) -> None:
@@ -220,6 +223,7 @@ async def test_task_that_stays_unreadable_before_handover_is_held_once(
     assert scenario.handed_over == [2]
 
 
+@pytest.mark.slow
 async def test_order_put_on_hold_before_handover_is_held_once_though_search_is_behind(make_scenario: MakeScenario) -> None:
     scenario = make_scenario(1)
     await scenario.assess()
