@@ -17,10 +17,10 @@ from lab_agent.documents.service import DocumentService
 from lab_agent.domain.ids import LineKey, OrderKey, ResourceId, report_key, work_order_key
 from lab_agent.domain.job_records import Job, JobKind
 from lab_agent.domain.lab_messages import LabMessage, LabReport, ReportedObservation, ReportStatus
-from lab_agent.domain.records import Event, LabelUse, LineRecord, OrderRecord
+from lab_agent.domain.records import Alert, Event, LabelUse, LineRecord, OrderRecord
 from lab_agent.domain.report_records import ReportRecord
 from lab_agent.domain.retry import Backoff
-from lab_agent.domain.state_machines import LineState, OrderState, ReportState, WorkOrderState
+from lab_agent.domain.state_machines import JOBS_NEEDING_OPERATOR, LineState, OrderState, ReportState, WorkOrderState
 from lab_agent.domain.values import Coding, Identifier, Quantity
 from lab_agent.domain.work_orders import WorkOrder
 from lab_agent.exchange.authenticator import Authenticator
@@ -39,6 +39,7 @@ from lab_agent.workflow.cancellation import CancelOrderHandler
 from lab_agent.workflow.delivery import DeliverReportHandler
 from lab_agent.workflow.line_lifecycle import LateLineFinder, withdraw_line, withdraw_order
 from lab_agent.workflow.order_assessment import CatalogueSource
+from lab_agent.workflow.operator_jobs import retry_job
 from lab_agent.workflow.own_reports import OwnReports
 from lab_agent.workflow.result_inbox import StoreInbox
 from lab_agent.workflow.result_matching import MatchReportHandler
@@ -69,6 +70,8 @@ PART = work_order_key(ORDER, "lis")
 NOW = datetime(2026, 3, 3, 10, tzinfo=UTC)
 ITEMS = ("001.001", "004.001", "005.001")
 LOINC = "http://loinc.org"
+AWAY = FaultRule(kind="status", status=503, route="POST /fhir/*")
+"""The service takes nothing new."""
 _SAMPLE_CATALOGUE = CatalogueHistory.from_catalogue(load_catalogue(CATALOGUE))
 
 
@@ -192,6 +195,53 @@ class ResultsBench:
         await self.run_until_idle()
         return decided
 
+    @property
+    def who(self) -> dict[str, Any]:
+        """Who decides, why and when."""
+        return {"by": "ann", "note": "I asked", "now": self.clock.now()}
+
+    async def dismiss(self, report: ReportRecord) -> operator_results.ResultDecision:
+        """Let an operator dismiss it, and let everything that follows happen."""
+        decided = await operator_results.dismiss_result(self.store, report.key, **self.who)
+        await self.run_until_idle()
+        return decided
+
+    async def match(self, report: ReportRecord, *lines: str) -> operator_results.ResultDecision:
+        """Let an operator match it to the order or these lines of it, and let everything that follows happen."""
+        keys = tuple(map(LineKey, lines))
+        decided = await operator_results.match_result(
+            self.store, self.matcher, report.key, self.order.key, lines=keys, **self.who
+        )
+        await self.run_until_idle()
+        return decided
+
+    async def stuck_job(self) -> Job:
+        """The only job of the order that waits for an operator."""
+        (job,) = [each for each in await self.jobs() if each.state in JOBS_NEEDING_OPERATOR]
+        return job
+
+    async def retry_stuck(self) -> None:
+        """Let an operator retry it, and let everything that follows happen."""
+        await retry_job(self.store, (await self.stuck_job()).id, by="ann", now=self.clock.now())
+        await self.run_until_idle()
+
+    async def reload_tables(self) -> None:
+        """Let an operator release what changed mapping tables complete, and let everything that follows happen."""
+        self.mappings.reload()
+        await operator_results.release_mapped_results(self.store, self.matcher, by="ann", now=self.clock.now())
+        await self.run_until_idle()
+
+    async def open_alerts(self) -> tuple[Alert, ...]:
+        return await self.store.run(lambda uow: uow.alerts.all_open())
+
+    async def values(self, name: str = "hb") -> list[str]:
+        """Every value that the service ever had of an observation of the report `rep`, oldest first."""
+        return [str(each["valueQuantity"]["value"]) for each in await self.resource_versions("Observation", f"RORDER.rep.{name}")]
+
+    async def statuses(self, name: str = ".hb", kind: str = "Observation") -> list[str]:
+        """Every status that the service ever had of a part of the report `rep`, oldest first."""
+        return [each["status"] for each in await self.resource_versions(kind, f"RORDER.rep{name}")]
+
     async def get_report(self, message: str) -> ReportRecord:
         return await self.store.run(lambda uow: uow.reports.get_for_update(report_key("lis", message)))
 
@@ -271,6 +321,11 @@ class ResultsBench:
         service = self.app.state.service
         kept = service.resources.find(Ref(kind, found[0]["id"]))
         return [loads(body) for body in reversed(service.store.versions(kept))]
+
+
+def refused(count: int | None = 1, *, status: int = 422, route: str = "POST /fhir/DiagnosticReport") -> FaultRule:
+    """The service refuses so many requests, or all of them."""
+    return FaultRule(kind="status", status=status, route=route, count=count)
 
 
 def make_settings(results: dict[str, Any] | None = None, **more: Any) -> Settings:

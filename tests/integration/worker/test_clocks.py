@@ -154,11 +154,20 @@ def make_watch(bench: WorkerBench, steady: SteadyTime, scheduler: Scheduler | No
     return ClockWatch(bench.store, bench.clock, scheduler, LONGEST_WAIT, LEASE, steady=lambda: steady.seconds)
 
 
-async def let_a_job_wait(bench: WorkerBench, **span: float) -> None:
+async def let_a_job_wait(bench: WorkerBench, *, gives_way: bool = False, **span: float) -> None:
     await bench.add_job()
-    now = bench.clock.now()
-    waiting = (await bench.claim()).job.reschedule(now, now + timedelta(**span), "not yet")
+    now, wait, job = bench.clock.now(), timedelta(**span), (await bench.claim()).job
+    waiting = job.wait(now, wait.total_seconds(), "") if gives_way else job.reschedule(now, now + wait, "not yet")
     await bench.write(lambda uow: uow.jobs.release(waiting))
+
+
+@pytest.mark.parametrize(("minutes", "is_due"), [(29, False), (31, True)])
+async def test_job_that_gives_way_keeps_its_hour(bench: WorkerBench, minutes: int, is_due: bool) -> None:
+    watch = make_watch(bench, SteadyTime())
+    await let_a_job_wait(bench, gives_way=True, minutes=minutes)
+    bench.clock.advance(-HOUR / 2)
+    await watch.look()
+    assert ((await bench.get_job()).due_at == bench.clock.now()) is is_due
 
 
 async def test_job_planned_before_the_clock_was_set_back_is_due(bench: WorkerBench) -> None:
