@@ -38,8 +38,8 @@ from lab_agent.workflow import operator_results
 from lab_agent.workflow.cancellation import CancelOrderHandler
 from lab_agent.workflow.delivery import DeliverReportHandler
 from lab_agent.workflow.line_lifecycle import LateLineFinder, withdraw_line, withdraw_order
-from lab_agent.workflow.order_assessment import CatalogueSource
 from lab_agent.workflow.operator_jobs import retry_job
+from lab_agent.workflow.order_assessment import CatalogueSource
 from lab_agent.workflow.own_reports import OwnReports
 from lab_agent.workflow.result_inbox import StoreInbox
 from lab_agent.workflow.result_matching import MatchReportHandler

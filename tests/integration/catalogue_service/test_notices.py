@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from lab_agent.catalogue.spreadsheet.csv_files import read_tables
 from lab_agent.catalogue_service.notices import (
     NO_READABLE_CATALOGUE,
     ActiveNotice,
@@ -20,47 +17,32 @@ from lab_agent.catalogue_service.notices import (
     announce,
     lift_notices,
 )
-from lab_agent.catalogue_service.versions import activate
-from tests.fakes.memory_store import MemoryStore
+from tests.harness.databases import open_store
 from tests.harness.paths import CATALOGUE
+from tests.integration.catalogue_service.conftest import DAY, Shop
 
-NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
-DAY = timedelta(days=1)
 ITEM = "001.001"
 
 
 @pytest.fixture
-async def store() -> MemoryStore:
-    store = MemoryStore()
-    await activate(store, read_tables(CATALOGUE), origin="x", by=None, now=NOW)
-    return store
+async def shop(shop: Shop) -> Shop:
+    await shop.import_folder()
+    return shop
 
 
-async def say(store: MemoryStore, days: int, contract: str | None = None, hours: int | None = None, start: int = 0) -> None:
-    delay = None if hours is None else Decimal(hours)
-    begins = NOW + start * DAY
-    said = Announcement(item=ITEM, start=begins, end=NOW + days * DAY, contract=contract, delay_hours=delay)
-    await announce(store, said, by="anna", now=NOW)
+async def say(shop: Shop, days: int, contract: str | None = None, hours: int | None = None, start: int = 0) -> None:
+    now, delay = shop.clock.now(), None if hours is None else Decimal(hours)
+    said = Announcement(item=ITEM, start=now + start * DAY, end=now + days * DAY, contract=contract, delay_hours=delay)
+    await announce(shop.store, said, by="anna", now=now)
 
 
-async def import_with(store: MemoryStore, folder: Path, *rows: str) -> None:
+async def import_with(shop: Shop, folder: Path, row: str) -> None:
+    """Import the sheet with one more notice on the test, for all of November."""
     shutil.copytree(CATALOGUE, folder)
+    contract, kind, hours = row.split(",")
     with (folder / "notices.csv").open("a") as file:
-        file.write("\n".join(rows) + "\n")
-    await activate(store, read_tables(folder), origin="y", by=None, now=NOW)
-
-
-async def keep(store: MemoryStore, *contents: bytes) -> tuple[bytes, ...]:
-    """Put other bytes in the place of the kept versions, as a bad disk and a restored backup do; what was there."""
-
-    def work(uow: Any) -> tuple[bytes, ...]:
-        kept = uow.catalogues._data.catalogues
-        before = tuple(each.content for each in kept)
-        kept[:] = [replace(each, content=content) for each, content in zip(kept, contents, strict=True)]
-        uow.commit()
-        return before
-
-    return await store.run(work)
+        file.write(f"{ITEM},{contract},{kind},2026-11-01T00:00+03:00,2026-12-01T00:00+03:00,{hours},\n")
+    await shop.import_folder(folder)
 
 
 def describe(standing: ActiveNotice | None) -> str:
@@ -70,33 +52,31 @@ def describe(standing: ActiveNotice | None) -> str:
     return f"{'stopped' if standing.delay_hours is None else standing.delay_hours} {standing.contract or 'all'} {source}"
 
 
-async def test_board_reflects_later_notices_and_imports(store: MemoryStore, tmp_path: Path) -> None:
-    """The board sees what is announced and imported after its first look."""
-    board = NoticeBoard(store)
-    assert (await board.load_overview(NOW)).notices == ()
-    await say(store, 2)
-    await import_with(store, tmp_path / "new", f"{ITEM},C-200,delayed,2026-11-01T00:00+03:00,2026-12-01T00:00+03:00,24,")
-    seen = await board.load_overview(NOW)
-    assert [describe(each) for each in seen.notices] == ["stopped all anna", "24 C-200 sheet"]
-    assert [describe(each) for each in (await board.load_overview(NOW + 3 * DAY)).notices] == ["24 C-200 sheet"]
-    assert (await board.load_overview(NOW + 30 * DAY)).notices == ()
-    await lift_notices(store, ITEM, None, now=NOW)
-    assert [describe(each) for each in (await board.load_overview(NOW)).notices] == ["24 C-200 sheet"]
+async def standing(shop: Shop, board: NoticeBoard, later: timedelta = timedelta()) -> list[str]:
+    return [describe(each) for each in (await board.load_overview(shop.clock.now() + later)).notices]
 
 
-async def test_catalogue_reread_only_after_a_change(store: MemoryStore) -> None:
-    board = NoticeBoard(store)
-    first = await board.load_overview(NOW)
-    assert (await board.load_overview(NOW)).catalogue is first.catalogue
-    await say(store, 1)
-    assert (await board.load_overview(NOW)).catalogue is not first.catalogue
+async def test_board_reflects_later_notices_and_imports(shop: Shop, tmp_path: Path) -> None:
+    """The board sees what is announced and imported after its first look, and reads the catalogue again only then."""
+    board, now = NoticeBoard(shop.store), shop.clock.now()
+    first = await board.load_overview(now)
+    assert first.notices == ()
+    assert (await board.load_overview(now)).catalogue is first.catalogue
+    await say(shop, 2)
+    assert (await board.load_overview(now)).catalogue is not first.catalogue
+    await import_with(shop, tmp_path / "new", "C-200,delayed,24")
+    assert await standing(shop, board) == ["stopped all anna", "24 C-200 sheet"]
+    assert await standing(shop, board, 3 * DAY) == ["24 C-200 sheet"]
+    assert await standing(shop, board, 30 * DAY) == []
+    await lift_notices(shop.store, ITEM, None, now=now)
+    assert await standing(shop, board) == ["24 C-200 sheet"]
 
 
-async def test_status_of_test_listed_by_contract(store: MemoryStore) -> None:
-    await say(store, 2, "C-100")
-    await say(store, 9, hours=5)
-    await say(store, 9, "C-200", hours=7, start=5)
-    seen = await NoticeBoard(store).load_overview(NOW)
+async def test_status_of_test_listed_by_contract(shop: Shop) -> None:
+    await say(shop, 2, "C-100")
+    await say(shop, 9, hours=5)
+    await say(shop, 9, "C-200", hours=7, start=5)
+    seen = await NoticeBoard(shop.store).load_overview(shop.clock.now())
     both = seen.test_status(ITEM)
     assert {code: describe(each) for code, each in both.current.items()} == {"C-100": "stopped C-100 anna", "C-200": "5 all anna"}
     assert [describe(each) for each in both.other_notices] == ["7 C-200 anna"]
@@ -105,29 +85,28 @@ async def test_status_of_test_listed_by_contract(store: MemoryStore) -> None:
     assert not one.is_normal
     other = seen.test_status("001.002")
     assert list(other.current.values()) == [None]  # C-200 does not offer it
-    assert other.other_notices == ()
-    assert other.is_normal
+    assert (other.other_notices, other.is_normal) == ((), True)
     assert seen.test_status(ITEM, "C-300").current == {}
 
 
-async def test_unreadable_catalogue_gives_staleness_warning_until_readable(store: MemoryStore, tmp_path: Path) -> None:
-    await import_with(store, tmp_path / "new", f"{ITEM},,stopped,2026-11-01T00:00+03:00,2026-12-01T00:00+03:00,,")
-    board = NoticeBoard(store)
-    older, newer = await keep(store, b"damaged", b"damaged")
-    seen = await board.load_overview(NOW)
-    assert seen.catalogue is None
-    assert seen.staleness_warning == NO_READABLE_CATALOGUE
-    await keep(store, older, b"damaged")
-    seen = await board.load_overview(NOW)
-    assert "sheet notices were looked up in the one before it" in str(seen.staleness_warning)
-    assert seen.catalogue is not None
-    assert seen.notices == ()
-    await keep(store, older, newer)
-    seen = await board.load_overview(NOW)
-    assert seen.staleness_warning is None
-    assert [describe(each) for each in seen.notices] == ["stopped all sheet"]
+async def test_unreadable_catalogue_gives_staleness_warning_until_readable(shop: Shop, tmp_path: Path) -> None:
+    await import_with(shop, tmp_path / "new", ",stopped,")
+    board, now = NoticeBoard(shop.store), shop.clock.now()
+    newer, older = [each.content for each in await shop.store.run(lambda uow: uow.catalogues.active_since(now - DAY))]
+    for number in (1, 2):
+        await shop.set_content(number)
+    seen = await board.load_overview(now)
+    assert (seen.catalogue, seen.staleness_warning) == (None, NO_READABLE_CATALOGUE)
+    await shop.set_content(1, older)
+    seen = await board.load_overview(now)
+    assert seen.staleness_warning not in {None, NO_READABLE_CATALOGUE}
+    assert (seen.catalogue is None, seen.notices) == (False, ())
+    await shop.set_content(2, newer)
+    assert (await board.load_overview(now)).staleness_warning is None
+    assert await standing(shop, board) == ["stopped all sheet"]
 
 
-async def test_no_catalogue_gives_no_sheet_notices() -> None:
-    seen = await NoticeBoard(MemoryStore()).load_overview(NOW)
+async def test_no_catalogue_gives_no_sheet_notices(tmp_path: Path) -> None:
+    async with open_store(tmp_path / "empty.db") as store:
+        seen = await NoticeBoard(store).load_overview(datetime(2026, 11, 20, tzinfo=UTC))
     assert (seen.notices, seen.catalogue, seen.staleness_warning) == ((), None, None)

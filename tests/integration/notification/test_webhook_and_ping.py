@@ -96,15 +96,11 @@ async def test_refusal_names_the_origin_and_not_the_path(answer: str, reason: st
     async with receiving(answer) as receiver:
         with pytest.raises(NotificationNotSent, match=reason) as caught:
             await make_channel(receiver.url).send(make_message(make_item()))
+        with pytest.raises(NotificationNotSent) as unreachable:
+            await make_channel("http://127.0.0.1:1/hooks/our-secret-path").send(make_message(make_item()))
     assert caught.value.retry_after == wait
-    assert "our-secret-path" not in str(caught.value)
-
-
-async def test_address_that_does_not_answer_keeps_its_path_secret() -> None:
-    with pytest.raises(NotificationNotSent) as caught:
-        await make_channel("http://127.0.0.1:1/hooks/our-secret-path").send(make_message(make_item()))
-    assert "127.0.0.1:1" in str(caught.value)
-    assert "our-secret-path" not in str(caught.value)
+    assert "127.0.0.1:1" in str(unreachable.value)
+    assert "our-secret-path" not in f"{caught.value} {unreachable.value}"
 
 
 async def test_ping_calls_while_all_is_well_and_says_once_that_it_cannot() -> None:
@@ -116,14 +112,9 @@ async def test_ping_calls_while_all_is_well_and_says_once_that_it_cannot() -> No
             for healthy in (True, True, True, False):
                 health[0] = healthy
                 await ping.run()
+        await DeadManPing(PingSettings.model_validate({"url": receiver.url}), lambda: False).run()
+        await DeadManPing(PingSettings(), lambda: True).run()
     called = [line.split()[1].removeprefix("/hooks/our-secret-path") for line, _, _ in receiver.requests]
     assert called == ["", "", "", "/fail"]
     assert [each["action"] for each in logged] == ["ping_failed"]
     assert "our-secret-path" not in str(logged)
-
-
-async def test_ping_without_an_address_for_failures_is_silent_while_the_agent_cannot_work() -> None:
-    async with receiving() as receiver:
-        await DeadManPing(PingSettings.model_validate({"url": receiver.url}), lambda: False).run()
-        await DeadManPing(PingSettings(), lambda: True).run()
-    assert receiver.requests == []

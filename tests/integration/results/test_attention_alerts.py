@@ -1,51 +1,59 @@
-"""One alert while results wait for an operator, one while jobs do: opened once, whoever checks, with the current numbers."""
+"""What needs attention: alerts while results or jobs wait, and of a service that can be read and confirms no write.
+
+One alert of a kind is opened once, whoever checks, with the current numbers.
+"""
 
 from __future__ import annotations
 
 from datetime import timedelta
 
+import pytest
+
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey
+from lab_agent.domain.failure_causes import FailureCause
 from lab_agent.domain.lab_messages import AccessionUpdate
 from lab_agent.domain.records import Alert
+from lab_agent.domain.state_machines import ReportState
 from lab_agent.domain.values import Coding
 from lab_agent.workflow import operator_results
 from lab_agent.workflow.attention_alerts import AttentionAlerts
 from lab_agent.workflow.result_inbox import StoreInbox
 from lab_sandbox.faults.plan import FaultRule
-from tests.harness.results import ResultsBench, haemoglobin, make_report
+from tests.harness.results import ORDER, ResultsBench, haemoglobin, make_report, refused
 
-ALERT_AFTER = timedelta(minutes=30)
+UNMATCHED = ConditionId.RESULTS_UNMATCHED
+OUTAGE = AlertKey(ConditionId.EXCHANGE_PART_UNAVAILABLE, "deliver_report")
+UNKNOWN, WAITING, INVALID = (
+    AlertKey(cause.condition)
+    for cause in (FailureCause.OUTCOME_UNKNOWN, FailureCause.SERVICE_ASKS_TO_WAIT, FailureCause.INVALID_RESPONSE)
+)
 
 
-async def check_alerts(bench: ResultsBench) -> list[Alert]:
+async def check_alerts(bench: ResultsBench) -> tuple[Alert, ...]:
     """Check as two workers do, each twice; the alerts that are open then."""
     for _ in range(2):
-        for watch in (
-            AttentionAlerts(bench.store, bench.clock, ALERT_AFTER),
-            AttentionAlerts(bench.store, bench.clock, ALERT_AFTER),
-        ):
+        for watch in [AttentionAlerts(bench.store, bench.clock, timedelta(minutes=30)) for _ in range(2)]:
             await watch.run()
-    return [alert for alert in bench.store._data.alerts if alert.closed_at is None]
+    await bench.runner.outages.end_settled_parts()
+    return await bench.open_alerts()
 
 
 async def test_held_reports_keep_one_alert_open(bench: ResultsBench) -> None:
     """Reports that wait for an operator open one alert until none waits."""
-    assert await check_alerts(bench) == []
-    lost = await bench.receive(make_report(order=None, barcode="Anna Sample"))
+    assert await check_alerts(bench) == ()
+    await bench.receive(make_report(order=None, barcode="Anna Sample"))
     await bench.receive(make_report(haemoglobin("1", code=Coding(code="HGB")), report_id="code"))
     alert, unmapped = await check_alerts(bench)
-    assert (alert.condition, alert.count) == (ConditionId.RESULTS_UNMATCHED, 1)
-    assert (unmapped.condition, unmapped.count) == (ConditionId.RESULTS_UNMAPPED, 1)
+    assert (alert.condition, alert.count, unmapped.condition, unmapped.count) == (UNMATCHED, 1, ConditionId.RESULTS_UNMAPPED, 1)
     assert "Anna" not in alert.detail
     await bench.receive(make_report(order="RNOBODY", report_id="third"))
+    await bench.receive(AccessionUpdate(order="RNOBODY", accession="A-9"))
     same, _ = await check_alerts(bench)
-    assert (same.opened_at, same.count) == (alert.opened_at, 2), "one alert, which says how many now"
+    assert (same.opened_at, same.count) == (alert.opened_at, 3), "an accession number that waits is a result that waits"
     for held in await operator_results.waiting_results(bench.store):
-        await operator_results.dismiss_result(bench.store, held.key, by="ann", note="wrong", now=bench.clock.now())
-    assert await check_alerts(bench) == []
-    assert len(bench.store._data.alerts) == 2
-    assert lost.order is None
+        await bench.dismiss(held)
+    assert await check_alerts(bench) == ()
 
 
 async def test_alert_begins_with_the_oldest_that_still_waits(bench: ResultsBench) -> None:
@@ -54,24 +62,29 @@ async def test_alert_begins_with_the_oldest_that_still_waits(bench: ResultsBench
     second = await bench.receive(make_report(order=None, barcode="two", report_id="second"))
     (alert,) = await check_alerts(bench)
     assert (alert.since, alert.count) == (first.received_at, 2)
-    await operator_results.dismiss_result(bench.store, first.key, by="ann", note="wrong", now=bench.clock.now())
+    await bench.dismiss(first)
     (left,) = await check_alerts(bench)
     assert (left.since, left.opened_at, left.count) == (second.received_at, alert.opened_at, 1)
 
 
 async def test_dead_lettered_delivery_keeps_alert_open_until_decided(bench: ResultsBench) -> None:
-    bench.inject_faults(FaultRule(kind="status", status=422, route="POST /fhir/DiagnosticReport"))
+    bench.inject_faults(refused(None))
     stuck = await bench.receive(make_report(lines=("L0",)))
     (alert,) = await check_alerts(bench)
     assert (alert.key, alert.detail) == (AlertKey(ConditionId.JOBS_WRITE_REJECTED), "1 deliver_report")
-    await operator_results.dismiss_result(bench.store, stuck.key, by="ann", note="wrong", now=bench.clock.now())
-    assert await check_alerts(bench) == []
+    await bench.dismiss(stuck)
+    assert await check_alerts(bench) == ()
 
 
-async def test_held_accession_update_opens_results_alert(bench: ResultsBench) -> None:
-    """An accession update that waits is a result that waits."""
-    await bench.receive(AccessionUpdate(order="RNOBODY", accession="A-9"))
-    assert [alert.condition for alert in await check_alerts(bench)] == [ConditionId.RESULTS_UNMATCHED]
+async def test_words_of_service_sealed_and_not_logged(bench: ResultsBench, capsys: pytest.CaptureFixture[str]) -> None:
+    bench.inject_faults(refused(None))
+    await bench.receive(make_report())
+    said = await bench.store.run(lambda uow: uow.vault.service_messages(ORDER))
+    (message,) = [each[-1].text for each in said.values()]
+    diagnostics = message.partition(": ")[2]
+    assert diagnostics
+    assert diagnostics not in capsys.readouterr().out
+    assert all(diagnostics not in str(job.reason) for job in await bench.jobs())
 
 
 async def test_alert_of_an_adapter_names_its_laboratory_system(bench: ResultsBench) -> None:
@@ -81,6 +94,50 @@ async def test_alert_of_an_adapter_names_its_laboratory_system(bench: ResultsBen
         await inbox.alert("connections", text)
     (alert,) = await check_alerts(bench)
     assert (alert.key, alert.detail) == (AlertKey(ConditionId.LIS_CONNECTIONS, "main"), "another leaks")
-    await inbox.alert("connections", None)
-    await inbox.alert("connections", None)
-    assert await check_alerts(bench) == []
+    for _ in range(2):
+        await inbox.alert("connections", None)
+    assert await check_alerts(bench) == ()
+
+
+async def run_for(bench: ResultsBench, minutes: int) -> None:
+    for _ in range(minutes):
+        await bench.run_due_jobs()
+        bench.clock.advance(minutes=1)
+
+
+@pytest.mark.parametrize(
+    ("fault", "alert"),
+    [
+        ({"kind": "status", "status": 500}, UNKNOWN),
+        ({"kind": "status", "status": 503, "retry_after": 20}, WAITING),
+        pytest.param({"kind": "reset"}, UNKNOWN, marks=pytest.mark.slow),
+        pytest.param({"kind": "html"}, INVALID, marks=pytest.mark.slow),
+    ],
+)
+async def test_unconfirmed_writes_are_told_until_they_succeed(
+    bench: ResultsBench, fault: dict[str, object], alert: AlertKey
+) -> None:
+    """With the condition that says what to do; the results arrive once the service works again."""
+    bench.inject_faults(*(FaultRule.model_validate({**fault, "route": f"{method} /fhir/*"}) for method in ("POST", "PUT")))
+    await bench.accept(make_report())
+    await run_for(bench, 5)
+    assert {each.key for each in await check_alerts(bench)} == {OUTAGE}
+    await run_for(bench, 30)
+    told = {each.key: each.detail for each in await check_alerts(bench)}
+    assert set(told) == {OUTAGE, alert}
+    assert "1 deliver_report" in told[alert]
+    bench.inject_faults()
+    await bench.run_until_idle()
+    assert await check_alerts(bench) == ()
+    assert await bench.report_states() == [ReportState.DELIVERED]
+    assert len(await bench.clinic_reports()) == 1
+
+
+async def test_rejected_searches_are_tried_again(bench: ResultsBench) -> None:
+    """A proxy's 418 to the search after a lost reply makes no dead letter."""
+    bench.inject_faults(
+        FaultRule(kind="lost_reply", route="POST /fhir/Observation", count=1),
+        FaultRule(kind="status", status=418, route="GET /fhir/*", count=6),
+    )
+    assert (await bench.receive(make_report())).state is ReportState.DELIVERED
+    assert await check_alerts(bench) == ()

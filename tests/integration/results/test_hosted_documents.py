@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
 
@@ -18,125 +20,101 @@ from lab_api.observation import Observation
 from tests.harness.documents import PDF, make_pdf
 from tests.harness.results import ORDER, ResultsBench, make_report, open_bench
 
-HOST = {"documents": "host", "host_days": 7}
-API = {"public_url": "https://lab.example/v1"}
+PLACE = "https://lab.example/v1/documents/"
 
 
-def served(bench: ResultsBench) -> httpx.AsyncClient:
-    documents = HostedDocuments(bench.store, bench.clock.now)
-    route = Route("/v1/documents/{address}", documents.get_document, methods=["GET"])
-    app = FastAPI(routes=[route], exception_handlers=EXCEPTION_HANDLERS)
-    app.state.observation = Observation()
-    return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="https://lab.example")
+@asynccontextmanager
+async def hosting() -> AsyncIterator[tuple[ResultsBench, httpx.AsyncClient]]:
+    """A bench that hosts documents for a week, and a client of what it hosts."""
+    async with open_bench({"documents": "host", "host_days": 7}, api={"public_url": "https://lab.example/v1"}) as bench:
+        documents = HostedDocuments(bench.store, bench.clock.now)
+        route = Route("/v1/documents/{address}", documents.get_document, methods=["GET"])
+        app = FastAPI(routes=[route], exception_handlers=EXCEPTION_HANDLERS)
+        app.state.observation = Observation()
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="https://lab.example") as client:
+            yield bench, client
+
+
+async def deliver(bench: ResultsBench, *documents: Document, version: int = 1) -> tuple[str, ...]:
+    """Deliver a version with these documents; their addresses."""
+    await bench.receive(make_report(documents=documents, version=version, issued=bench.clock.now()))
+    (found,) = await bench.clinic_reports()
+    return tuple(found.documents)
 
 
 async def test_document_is_served_under_unguessable_url() -> None:
-    async with open_bench(HOST, api=API) as bench:
-        await bench.receive(make_report(documents=(Document(content=PDF), Document(content=make_pdf("2")))))
-        (found,) = await bench.clinic_reports()
-        first, second = found.documents
-        assert first.startswith("https://lab.example/v1/documents/")
+    async with hosting() as (bench, client):
+        first, second = await deliver(bench, Document(content=PDF), Document(content=make_pdf("2")))
+        assert first.startswith(PLACE)
         assert len(first.rpartition("/")[2]) >= 43
         assert first != second
-        async with served(bench) as client:
-            answer = await client.get(first)
-            assert (answer.status_code, answer.content) == (200, PDF)
-            assert answer.headers["content-type"] == "application/pdf"
-            assert answer.headers["content-length"] == str(len(PDF))
-            again = await client.get(first, headers={"If-None-Match": answer.headers["etag"]})
-            assert again.status_code == 304
-            assert (await client.head(first)).headers["content-length"] == str(len(PDF))
-            assert (await client.get(first, headers={"Accept": "image/png"})).status_code == 406
-            missing = await client.get(first[:-1] + ("a" if first[-1] != "a" else "b"))
-            assert (missing.status_code, missing.json()["resourceType"]) == (404, "OperationOutcome")
-            bench.clock.time += timedelta(days=8)
-            assert (await client.get(first)).status_code == 404
+        answer = await client.get(first)
+        assert (answer.status_code, answer.content) == (200, PDF)
+        assert answer.headers["content-type"] == "application/pdf"
+        assert answer.headers["content-length"] == str(len(PDF))
+        again = await client.get(first, headers={"If-None-Match": answer.headers["etag"]})
+        assert again.status_code == 304
+        assert (await client.head(first)).headers["content-length"] == str(len(PDF))
+        assert (await client.get(first, headers={"Accept": "image/png"})).status_code == 406
 
 
-@pytest.mark.parametrize("authorization", [None, "Bearer wrong", "Basic bm9ib2R5Ong=", "nonsense"])
-async def test_document_without_its_address_is_always_404(authorization: str | None) -> None:
+async def test_document_without_its_address_is_always_404() -> None:
     """The address is the right to read (a named deviation); whatever credentials come with another one, it is missing."""
-    headers = {"Authorization": authorization} if authorization else {}
-    async with open_bench(HOST, api=API) as bench, served(bench) as client:
-        await bench.receive(make_report(documents=(Document(content=PDF),)))
-        (found,) = await bench.clinic_reports()
-        assert (await client.get(found.documents[0], headers=headers)).status_code == 200
-        for address in (found.documents[0][:-1], "https://lab.example/v1/documents/x"):
-            answer = await client.get(address, headers=headers)
-            assert (answer.status_code, answer.json()["resourceType"]) == (404, "OperationOutcome")
+    async with hosting() as (bench, client):
+        (address,) = await deliver(bench, Document(content=PDF))
+        credentials = [{"Authorization": text} for text in ("Bearer wrong", "Basic bm9ib2R5Ong=", "nonsense")]
+        for headers in ({}, *credentials):
+            assert (await client.get(address, headers=headers)).status_code == 200
+            for other in (address[:-1] + ("b" if address[-1] == "a" else "a"), address[:-1], f"{PLACE}x"):
+                answer = await client.get(other, headers=headers)
+                assert (answer.status_code, answer.json()["resourceType"]) == (404, "OperationOutcome")
         bench.clock.time += timedelta(days=8)
-        assert (await client.get(found.documents[0], headers=headers)).status_code == 404
+        assert (await client.get(address)).status_code == 404
 
 
-async def test_correction_with_same_document_keeps_its_url() -> None:
-    async with open_bench(HOST, api=API) as bench:
-        document = Document(content=PDF)
-        await bench.receive(make_report(documents=(document,), version=1))
-        (before,) = await bench.clinic_reports()
-        await bench.receive(make_report(documents=(document,), version=2, issued=bench.clock.now() + timedelta(hours=1)))
-        (after,) = await bench.clinic_reports()
-        assert before.documents == after.documents
-
-
-async def test_correction_after_expired_url_is_served_again() -> None:
-    async with open_bench(HOST, api=API) as bench, served(bench) as client:
-        document = Document(content=PDF)
-        await bench.receive(make_report(documents=(document,), version=1))
-        (before,) = await bench.clinic_reports()
-        bench.clock.time += timedelta(days=8)
-        assert (await client.get(before.documents[0])).status_code == 404
-        await bench.receive(make_report(documents=(document,), version=2, issued=bench.clock.now()))
-        (after,) = await bench.clinic_reports()
-        assert (await client.get(after.documents[0])).content == PDF
+async def test_each_delivery_extends_lifetime_of_the_same_url() -> None:
+    """Also once it was over: a correction with the same document names it again."""
+    async with hosting() as (bench, client):
+        (address,) = await deliver(bench, Document(content=PDF))
+        for version, days, status in ((2, 5, 200), (3, 5, 200), (4, 8, 404)):
+            bench.clock.time += timedelta(days=days)
+            assert (await client.get(address)).status_code == status
+            assert await deliver(bench, Document(content=PDF), version=version) == (address,)
         bench.clock.time += timedelta(days=6)
-        assert (await client.get(after.documents[0])).status_code == 200
-
-
-async def test_each_delivery_extends_url_lifetime() -> None:
-    async with open_bench(HOST, api=API) as bench, served(bench) as client:
-        document = Document(content=PDF)
-        await bench.receive(make_report(documents=(document,), version=1))
-        bench.clock.time += timedelta(days=5)
-        await bench.receive(make_report(documents=(document,), version=2, issued=bench.clock.now()))
-        bench.clock.time += timedelta(days=5)
-        (found,) = await bench.clinic_reports()
-        assert (await client.get(found.documents[0])).status_code == 200
+        assert (await client.get(address)).content == PDF
 
 
 async def test_same_bytes_of_other_type_get_own_url() -> None:
-    """The same bytes under another content type have a URL of their own."""
-    async with open_bench(HOST, api=API) as bench, served(bench) as client:
+    async with hosting() as (bench, client):
         kinds = ("text/plain", "text/csv")
-        await bench.receive(make_report(documents=tuple(Document(content=b"hello", content_type=kind) for kind in kinds)))
-        (found,) = await bench.clinic_reports()
-        answers = [
-            await client.get(address, headers={"Accept": kind}) for address, kind in zip(found.documents, kinds, strict=True)
-        ]
-        assert [answer.headers["content-type"].partition(";")[0] for answer in answers] == list(kinds)
+        addresses = await deliver(bench, *(Document(content=b"hello", content_type=kind) for kind in kinds))
+        for address, kind in zip(addresses, kinds, strict=True):
+            answer = await client.get(address, headers={"Accept": kind})
+            assert answer.headers["content-type"].partition(";")[0] == kind
 
 
-@pytest.mark.parametrize("kind", ['application/pdf; name="отчёт"', "a/b\r\nX-Evil: 1", "x/y/z", "/", ""])
-async def test_invalid_stored_content_type_served_as_octet_stream(kind: str) -> None:
+async def test_invalid_stored_content_type_served_as_octet_stream() -> None:
     """Whatever content type is stored, the response has a valid Content-Type header."""
-    async with open_bench(HOST, api=API) as bench, served(bench) as client:
+    kinds = ('application/pdf; name="отчёт"', "a/b\r\nX-Evil: 1", "x/y/z", "/", "")
+    async with hosting() as (bench, client):
+        now = bench.clock.now()
 
         def put(uow: Any) -> None:
-            kept = uow.vault.save_document(PDF, kind, at=bench.clock.now())
-            uow.hosted_documents.save(
-                HostedDocument(address="a" * 43, document=kept, content_type=kind, order=ORDER, kept_at=bench.clock.now())
-            )
+            for number, kind in enumerate(kinds):
+                kept = uow.vault.save_document(PDF + b"\n" * number, kind, at=now)
+                hosted = HostedDocument(address=f"{number}" * 43, document=kept, content_type=kind, order=ORDER, kept_at=now)
+                uow.hosted_documents.save(hosted)
             uow.commit()
 
         await bench.store.run(put)
-        answer = await client.get("https://lab.example/v1/documents/" + "a" * 43)
-        assert (answer.status_code, answer.headers["content-type"]) == (200, "application/octet-stream")
+        for number, kind in enumerate(kinds):
+            answer = await client.get(PLACE + f"{number}" * 43)
+            assert (answer.status_code, answer.headers["content-type"]) == (200, "application/octet-stream"), kind
 
 
 async def test_stage_environment_serves_no_document() -> None:
     async with open_bench({"documents": "none"}) as bench:
-        await bench.receive(make_report(documents=(Document(content=PDF), Document(url="https://lab.example/1"))))
-        (found,) = await bench.clinic_reports()
-        assert found.documents == ()
+        assert await deliver(bench, Document(content=PDF), Document(url="https://lab.example/1")) == ()
 
 
 @pytest.mark.parametrize(

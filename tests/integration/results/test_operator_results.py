@@ -1,4 +1,4 @@
-"""What waits for an operator, and what an operator decides about it."""
+"""What waits for an operator, and what is decided about it: one by one, all of one cause, and as mapping tables change."""
 
 from __future__ import annotations
 
@@ -15,24 +15,41 @@ import pytest
 from pypdf import PdfReader
 
 from lab_agent import bootstrap
-from lab_agent.domain.ids import JobId, LineKey, OrderKey, ReportKey
-from lab_agent.domain.lab_messages import Document, LabMessage, LabRejection, NotPerformed, ObservationStatus, ReportStatus
+from lab_agent.domain.ids import JobId, OrderKey
+from lab_agent.domain.lab_messages import (
+    Document,
+    LabMessage,
+    LabRejection,
+    NotPerformed,
+    ObservationStatus,
+    ReportedPatient,
+    ReportStatus,
+)
+from lab_agent.domain.report_records import HoldReason
 from lab_agent.domain.state_machines import JobState, OrderState, ReportState
 from lab_agent.domain.values import Coding, Quantity
 from lab_agent.errors import InputError, InvalidTransitionError, StoreError
 from lab_agent.mappings.loader import MappingCache
+from lab_agent.store.queries import SqlQueries
 from lab_agent.workflow import operator_results
+from lab_agent.workflow.hold_reasons import held, what_to_do
+from lab_agent.workflow.operator_groups import GroupAction
+from lab_agent.workflow.operator_held_groups import ResultGroup, dismiss_results, preview_results, release_results
 from lab_agent.workflow.operator_jobs import dismiss_job, mark_job_done
-from lab_sandbox.faults.plan import FaultRule
+from tests.harness.databases import execute
 from tests.harness.documents import PDF
 from tests.harness.paths import MAPPINGS
-from tests.harness.results import ORDER, ResultsBench, haemoglobin, make_report, open_bench
+from tests.harness.results import AWAY, NOW, ORDER, ResultsBench, haemoglobin, make_report, open_bench, refused
+
+DELIVERED, DISMISSED, HELD = ReportState.DELIVERED, ReportState.DISMISSED, ReportState.HELD
+UNMAPPED, UNMATCHED, MATCHED = ReportState.UNMAPPED, ReportState.UNMATCHED, ReportState.MATCHED
+LOST = make_report(order=None, barcode="999")
+NOBODYS = make_report(order="RNOBODY")
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    shutil.copytree(MAPPINGS, tmp_path / "mappings")
-    return tmp_path / "mappings"
+    return Path(shutil.copytree(MAPPINGS, tmp_path / "mappings"))
 
 
 @pytest.fixture
@@ -41,284 +58,192 @@ async def mapped(folder: Path) -> AsyncIterator[ResultsBench]:
         yield opened
 
 
-def local(code: str = "NEW", unit: str = "g/dL", **more: object) -> object:
-    return replace(
-        haemoglobin("1"), code=Coding(code=code), value_quantity=Quantity(value=Decimal("1.0"), unit=unit), **more  # type: ignore[arg-type]
-    )  # fmt: skip
+def local(code: str = "NEW", unit: str = "g/l") -> Any:
+    return haemoglobin("1", code=Coding(code=code), value_quantity=Quantity(value=Decimal("1.0"), unit=unit))
 
 
-def events(bench: ResultsBench) -> list[tuple[str | None, str]]:
-    return [(event.by, event.text) for event in bench.store._data.events if event.action == "operator"]
+def add_row(table: Path, row: str) -> None:
+    with table.open("a") as file:
+        file.write(row + "\n")
+
+
+def forget_codes(bench: ResultsBench, folder: Path) -> None:
+    (folder / "codes.csv").write_text("code,loinc\nOTHER,718-7\n")
+    bench.mappings.reload()
+
+
+# --- mapping tables
 
 
 async def test_mapping_release_previews_then_releases_reports(mapped: ResultsBench, folder: Path) -> None:
-    """Corrected mapping tables release the reports they complete, after a preview that changes nothing."""
-    code = await mapped.receive(make_report(local(), report_id="a", lines=("L0",)))  # type: ignore[arg-type]
-    unit = await mapped.receive(make_report(local("HGB", "furlong"), report_id="b", lines=("L1",)))  # type: ignore[arg-type]
-    assert [code.state, unit.state] == [ReportState.UNMAPPED, ReportState.UNMAPPED]
-    assert "code 'NEW' is not mapped" in (code.reason or "")
-    with (folder / "codes.csv").open("a") as table:
-        table.write("NEW,718-7,Hemoglobin,\n")
-    with (folder / "units.csv").open("a") as table:
-        table.write("g/dL,g/dL\n")
+    """Corrected tables release the reports they complete, after a preview that changes nothing."""
+    code = await mapped.receive(make_report(local(unit="g/dL"), report_id="a", lines=("L0",)))
+    unit = await mapped.receive(make_report(local("HGB", "furlong"), report_id="b", lines=("L1",)))
+    assert [code.state, unit.state] == [UNMAPPED, UNMAPPED]
+    add_row(folder / "codes.csv", "NEW,718-7,Hemoglobin,")
+    add_row(folder / "units.csv", "g/dL,g/dL")
     assert mapped.mappings.reload()
     preview = await operator_results.preview_mapping_release(mapped.store, mapped.matcher, now=mapped.clock.now())
-    assert {each.key: each.state for each in preview} == {code.key: ReportState.MATCHED, unit.key: ReportState.UNMAPPED}
-    assert (await mapped.get_report("m1")).state is ReportState.UNMAPPED, "a preview changes nothing"
-    await operator_results.release_mapped_results(mapped.store, mapped.matcher, by="ann", now=mapped.clock.now())
-    await mapped.run_until_idle()
-    assert [(await mapped.get_report(name)).state for name in ("m1", "m2")] == [ReportState.DELIVERED, ReportState.UNMAPPED]
+    assert {each.key: each.state for each in preview} == {code.key: MATCHED, unit.key: UNMAPPED}
+    assert await mapped.report_states() == [UNMAPPED, UNMAPPED], "a preview changes nothing"
+    await mapped.reload_tables()
+    assert await mapped.report_states() == [DELIVERED, UNMAPPED]
     (found,) = await mapped.clinic_reports()
     assert found.observations[0]["code"]["coding"][0]["code"] == "718-7"
-    assert ("ann", f"result {code.key} released (the mapping tables were changed): it is matched now") in events(mapped)
+    assert code.key in mapped.event_texts("operator")[0]
 
 
 async def test_mapping_release_skips_concurrently_decided_reports(
     mapped: ResultsBench, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A report that somebody else decides meanwhile is left to them."""
-    found = [
-        await mapped.receive(make_report(local(unit="g/l"), report_id=name, lines=(line,)))
-        for name, line in (("a", "L0"), ("b", "L1"))
-    ]  # type: ignore[arg-type]
-    with (folder / "codes.csv").open("a") as table:
-        table.write("NEW,718-7,Hemoglobin,\n")
+    found = [await mapped.receive(make_report(local(), report_id=name, lines=(name,))) for name in ("L0", "L1")]
+    add_row(folder / "codes.csv", "NEW,718-7,Hemoglobin,")
     mapped.mappings.reload()
-    now = mapped.clock.now()
-    await operator_results.dismiss_result(mapped.store, found[0].key, by="eve", note="sent by mistake", now=now)
-    monkeypatch.setattr(operator_results, "_unmapped_reports", lambda _: found)  # as they were listed before eve decided
-    decided = await operator_results.release_mapped_results(mapped.store, mapped.matcher, by="ann", now=now)
+    await mapped.dismiss(found[0])
+    monkeypatch.setattr(operator_results, "_unmapped_reports", lambda _: found)  # as they were listed before
+    decided = await operator_results.release_mapped_results(mapped.store, mapped.matcher, by="ann", now=mapped.clock.now())
     assert [(each.report.key, each.moved) for each in decided] == [(found[1].key, True)]
-    assert [(await mapped.get_report(name)).state for name in ("m1", "m2")] == [ReportState.DISMISSED, ReportState.MATCHED]
+    assert await mapped.report_states() == [DISMISSED, MATCHED]
+
+
+async def test_unreadable_mapping_tables_hold_report(folder: Path) -> None:
+    (folder / "codes.csv").write_text("nonsense\n")
+    async with open_bench({"mappings": folder}) as bench:
+        assert (await bench.receive(make_report())).state is UNMAPPED
+
+
+async def test_mapping_changed_before_delivery_holds_report(mapped: ResultsBench, folder: Path) -> None:
+    """Its lines wait again; once another process has released it, ours reads the tables anew."""
+    mapped.inject_faults(AWAY)
+    assert (await mapped.receive(make_report(local("HGB"), lines=("L1",)))).state is MATCHED
+    forget_codes(mapped, folder)
+    mapped.inject_faults()
+    await mapped.run_until_idle()
+    assert await mapped.report_states() == [UNMAPPED]
+    assert await mapped.line_states() == ["accepted"] * 3
+    shutil.copy(MAPPINGS / "codes.csv", folder)
+    fresh = bootstrap.build_matcher(mapped.settings, MappingCache(folder), mapped.catalogue)
+    await operator_results.release_mapped_results(mapped.store, fresh, by="ann", now=mapped.clock.now())
+    await mapped.run_until_idle()
+    assert await mapped.report_states() == [DELIVERED]
+
+
+# --- decisions
+
+
+async def test_unmatched_report_is_matched_by_operator(bench: ResultsBench) -> None:
+    lost = await bench.receive(LOST)
+    assert lost.state is UNMATCHED
+    with pytest.raises(StoreError):
+        await operator_results.match_result(bench.store, bench.matcher, lost.key, OrderKey("RNOBODY"), lines=(), **bench.who)
+    assert (await bench.match(lost, "L0")).moved
+    assert await bench.report_states() == [DELIVERED]
+    assert "I asked" in bench.event_texts("operator")[0]
 
 
 async def test_decision_on_changed_report_is_rejected(bench: ResultsBench) -> None:
     """A report that changed since it was shown is not decided about."""
-    lost = await bench.receive(make_report(order=None, barcode="999"))
-    now, before = bench.clock.now(), lost.changed_at - timedelta(seconds=1)
-    with pytest.raises(InvalidTransitionError, match="changed since you looked; nothing was done"):
-        await operator_results.dismiss_result(bench.store, lost.key, by="ann", note="not ours", now=now, seen_changed_at=before)
-    assert (await bench.get_report("m1")).state is ReportState.UNMATCHED
-    decided = await operator_results.dismiss_result(
-        bench.store, lost.key, by="ann", note="not ours", now=now, seen_changed_at=lost.changed_at
-    )
-    assert decided.report.state is ReportState.DISMISSED
-
-
-async def test_unreadable_mapping_tables_hold_report(folder: Path) -> None:
-    """Mapping tables that cannot be read hold a report and never reject it."""
-    (folder / "codes.csv").write_text("nonsense\n")
-    async with open_bench({"mappings": folder}) as bench:
-        held = await bench.receive(make_report())
-        assert held.state is ReportState.UNMAPPED
-        assert "cannot be read" in (held.reason or "")
-
-
-async def test_mapping_changed_before_delivery_holds_report(mapped: ResultsBench, folder: Path) -> None:
-    """A mapping table that changes between match and delivery holds the report."""
-    mapped.inject_faults(FaultRule(kind="status", status=503, route="POST /fhir/*", count=1))
-    await mapped.receive(make_report(local("HGB", "g/l"), lines=("L0",)))  # type: ignore[arg-type]
-    mapped.inject_faults(FaultRule(kind="status", status=503, route="POST /fhir/*"))
-    waiting = await mapped.receive(make_report(local("HGB", "g/l"), report_id="next", lines=("L1",)))  # type: ignore[arg-type]
-    assert waiting.state is ReportState.MATCHED
-    (folder / "codes.csv").write_text("code,loinc\nOTHER,718-7\n")
-    mapped.mappings.reload()
-    mapped.inject_faults()
-    await mapped.run_until_idle()
-    held = await mapped.get_report("m2")
-    assert held.state is ReportState.UNMAPPED
-    shutil.copy(MAPPINGS / "codes.csv", folder)
-    fresh = bootstrap.build_matcher(
-        mapped.settings, MappingCache(folder), mapped.catalogue
-    )  # another process released it: ours reads the tables again
-    await operator_results.release_mapped_results(mapped.store, fresh, by="ann", now=mapped.clock.now())
-    await mapped.run_until_idle()
-    assert (await mapped.get_report("m2")).state is ReportState.DELIVERED
-
-
-async def test_unmatched_report_is_matched_by_operator(bench: ResultsBench) -> None:
-    lost = await bench.receive(make_report(order=None, barcode="999"))
-    assert lost.state is ReportState.UNMATCHED
-    with pytest.raises(StoreError):
-        await decide_match(bench, lost.key, OrderKey("RNOBODY"))
-    decided = await decide_match(bench, lost.key, ORDER)
-    assert decided.moved
-    await bench.run_until_idle()
-    assert (await bench.get_report("m1")).state is ReportState.DELIVERED
-    assert events(bench)[0][0] == "ann"
-    assert "read the paper" in events(bench)[0][1]
-
-
-async def decide_match(bench: ResultsBench, key: ReportKey, order: OrderKey) -> operator_results.ResultDecision:
-    return await operator_results.match_result(
-        bench.store, bench.matcher, key, order, lines=(bench.line_key(0),), by="ann", note="read the paper", now=bench.clock.now()
-    )
-
-
-async def test_late_report_delivered_on_release(bench: ResultsBench) -> None:
-    await bench.withdraw()
-    held = await bench.receive(make_report())
-    decided = await operator_results.release_result(
-        bench.store, bench.matcher, held.key, by="ann", note="asked", now=bench.clock.now()
-    )
-    assert decided.report.state is ReportState.MATCHED
-    await bench.run_until_idle()
-    assert (await bench.get_report("m1")).state is ReportState.DELIVERED
+    lost = await bench.receive(LOST)
+    for seen, is_current in ((lost.changed_at - timedelta(seconds=1), False), (lost.changed_at, True)):
+        deciding = operator_results.dismiss_result(bench.store, lost.key, seen_changed_at=seen, **bench.who)
+        if is_current:
+            assert (await deciding).report.state is DISMISSED
+        else:
+            with pytest.raises(InvalidTransitionError):
+                await deciding
+            assert await bench.report_states() == [UNMATCHED]
     with pytest.raises(InvalidTransitionError):
-        await operator_results.release_result(bench.store, bench.matcher, held.key, by="ann", note="again", now=bench.clock.now())
+        await bench.release(lost)
 
 
 async def test_unmappable_report_cannot_be_released(bench: ResultsBench) -> None:
-    """A report that cannot be written as FHIR stays unmapped even when an operator releases it."""
-    held = await bench.receive(make_report(haemoglobin("1", code=Coding(code="HGB"))))
-    decided = await operator_results.release_result(
-        bench.store, bench.matcher, held.key, by="ann", note="go", now=bench.clock.now()
-    )
-    assert not decided.moved
-    assert decided.report.state is ReportState.UNMAPPED
+    unmapped = await bench.receive(make_report(haemoglobin("1", code=Coding(code="HGB"))))
+    decided = await bench.release(unmapped)
+    assert (decided.moved, decided.report.state) == (False, UNMAPPED)
 
 
-async def test_dismissed_report_is_final(bench: ResultsBench) -> None:
-    held = await bench.receive(make_report(order="RNOBODY"))
-    gone = await operator_results.dismiss_result(bench.store, held.key, by="ann", note="a test", now=bench.clock.now())
-    assert gone.report.state is ReportState.DISMISSED
-    assert gone.report.reason == "dismissed by ann: a test"
+async def test_dismissed_report_is_final_and_has_its_history(bench: ResultsBench) -> None:
+    """Who dismissed a report of no order, and why, stays with it."""
+    lost = await bench.receive(NOBODYS)
+    who = {**bench.who, "note": " a\ntest "}
+    gone = await operator_results.dismiss_result(bench.store, lost.key, **who)
+    assert (gone.report.state, gone.report.reason) == (DISMISSED, "dismissed by ann: a test")
     assert await operator_results.waiting_results(bench.store) == ()
+    history = await SqlQueries(bench.store).report_events(lost.key)
+    assert [(each.order, each.by, each.at) for each in history][-1] == (None, "ann", bench.clock.now())
 
 
 @pytest.mark.parametrize("note", ["", "  \n\t ", "x" * 501])
 async def test_note_must_be_present_and_short(bench: ResultsBench, note: str) -> None:
-    held = await bench.receive(make_report(order="RNOBODY"))
-    who: dict[str, Any] = {"by": "ann", "note": note, "now": bench.clock.now()}
+    lost = await bench.receive(NOBODYS)
+    who: dict[str, Any] = {**bench.who, "note": note}
     for decision in (
-        operator_results.dismiss_result(bench.store, held.key, **who),
-        operator_results.release_result(bench.store, bench.matcher, held.key, **who),
-        operator_results.match_result(bench.store, bench.matcher, held.key, ORDER, **who),
+        operator_results.dismiss_result(bench.store, lost.key, **who),
+        operator_results.release_result(bench.store, bench.matcher, lost.key, **who),
+        operator_results.match_result(bench.store, bench.matcher, lost.key, ORDER, **who),
         dismiss_job(bench.store, JobId(1), **who),
         mark_job_done(bench.store, JobId(1), **who),
     ):
         with pytest.raises(InputError):
             await decision
-    assert (await bench.get_report("m1")).state is ReportState.UNMATCHED
-
-
-async def test_dismissal_of_unmatched_report_kept_in_history(bench: ResultsBench) -> None:
-    """Who dismissed a report of no order stays in its history."""
-    held = await bench.receive(make_report(order="RNOBODY"))
-    await operator_results.dismiss_result(bench.store, held.key, by="ann", note=" a\ntest ", now=bench.clock.now())
-    (arrival, decision) = [each for each in bench.store._data.events if each.report == held.key]
-    assert arrival.action == "result_held"
-    assert (decision.order, decision.by, decision.at) == (None, "ann", bench.clock.now())
-    assert decision.text == f"result {held.key} dismissed (a test): it is dismissed now"
+    assert await bench.report_states() == [UNMATCHED]
 
 
 @pytest.mark.parametrize("how", ["result", "job"])
 async def test_dismissal_of_completing_report_reopens_line(bench: ResultsBench, how: str) -> None:
-    """A line waits again when the report that completes it is dismissed."""
-    bench.inject_faults(FaultRule(kind="status", status=422, route="POST /fhir/DiagnosticReport", count=2))
+    """A line waits again when the report that completes it is dismissed; its dead-lettered delivery is over with it."""
+    bench.inject_faults(refused(2))
     first = await bench.receive(make_report(report_id="a", lines=("L0", "L1")))
     second = await bench.receive(make_report(report_id="b", lines=("L1",)))
-    assert await bench.line_states() == ["resulted", "resulted", "accepted"]
+    assert (first.state, await bench.line_states()) == (MATCHED, ["resulted", "resulted", "accepted"])
+    (stuck,) = [each for each in await bench.jobs() if each.target == first.key]
     if how == "result":
-        await operator_results.dismiss_result(bench.store, first.key, by="ann", note="wrong", now=bench.clock.now())
+        assert (await bench.dismiss(first)).report.state is DISMISSED
     else:
-        (stuck,) = [each for each in await bench.jobs() if each.target == first.key]
-        await dismiss_job(bench.store, JobId(stuck.id), by="ann", note="wrong", now=bench.clock.now())
+        await dismiss_job(bench.store, stuck.id, **bench.who)
+    assert stuck.id not in [each.id for each in await bench.jobs()]
     assert await bench.line_states() == ["accepted", "resulted", "accepted"], "another report will complete the second"
-    assert [text for text in timeline(bench) if "waits for a result again" in text]
-    await operator_results.dismiss_result(bench.store, second.key, by="ann", note="wrong", now=bench.clock.now())
-    assert (await bench.receive(make_report(report_id="c"))).state is ReportState.DELIVERED
+    await bench.dismiss(second)
+    assert (await bench.receive(make_report(report_id="c"))).state is DELIVERED
     assert await bench.line_states() == ["completed"] * 3
 
 
 async def test_dismissing_last_open_item_closes_order(bench: ResultsBench) -> None:
-    bench.inject_faults(FaultRule(kind="status", status=422, route="POST /fhir/DiagnosticReport", count=1))
+    bench.inject_faults(refused())
     addendum = await bench.receive(make_report(report_id="addendum", completes=()))
     await bench.receive(make_report())
     assert (await bench.get_order()).state is OrderState.HANDED_OVER
-    await operator_results.dismiss_result(bench.store, addendum.key, by="ann", note="wrong", now=bench.clock.now())
-    await bench.run_until_idle()
+    await bench.dismiss(addendum)
     assert (await bench.get_order()).state is OrderState.CLOSED
     assert (await bench.order_status()).order == "completed"
 
 
 async def test_superseded_version_reopens_its_lines(bench: ResultsBench) -> None:
-    bench.inject_faults(FaultRule(kind="status", status=422, route="POST /fhir/DiagnosticReport", count=1))
+    bench.inject_faults(refused())
     first = await bench.receive(make_report(version=1, lines=("L0",)))
-    back = make_report(
-        haemoglobin("1", status=ObservationStatus.PRELIMINARY), version=2, lines=("L0",), status=ReportStatus.PARTIAL
-    )
-    held = await bench.receive(back)
-    await operator_results.release_result(bench.store, bench.matcher, held.key, by="ann", note="it is", now=bench.clock.now())
-    await bench.run_until_idle()
+    early = haemoglobin("1", status=ObservationStatus.PRELIMINARY)
+    await bench.release(await bench.receive(make_report(early, version=2, lines=("L0",), status=ReportStatus.PARTIAL)))
     assert await bench.line_states() == ["resulted", "accepted", "accepted"], "the final report is stuck; nobody gave it up"
-    await operator_results.dismiss_result(bench.store, first.key, by="ann", note="not final", now=bench.clock.now())
+    await bench.dismiss(first)
     assert await bench.line_states() == ["accepted"] * 3
-
-
-async def test_report_held_in_delivery_reopens_its_lines(mapped: ResultsBench, folder: Path) -> None:
-    mapped.inject_faults(FaultRule(kind="status", status=503, route="POST /fhir/*"))
-    await mapped.receive(make_report(local("HGB", "g/l"), lines=("L1",)))  # type: ignore[arg-type]
-    (folder / "codes.csv").write_text("code,loinc\nOTHER,718-7\n")
-    mapped.mappings.reload()
-    mapped.inject_faults()
-    await mapped.run_until_idle()
-    assert (await mapped.get_report("m1")).state is ReportState.UNMAPPED
-    assert await mapped.line_states() == ["accepted"] * 3
-
-
-def timeline(bench: ResultsBench) -> list[str]:
-    return [event.text for event in bench.store._data.events if event.order == ORDER]
-
-
-async def test_dead_lettered_delivery_dismissed_with_its_report(bench: ResultsBench) -> None:
-    bench.inject_faults(FaultRule(kind="status", status=422, route="POST /fhir/DiagnosticReport"))
-    stuck = await bench.receive(make_report(lines=("L0",)))
-    assert stuck.state is ReportState.MATCHED
-    gone = await operator_results.dismiss_result(bench.store, stuck.key, by="ann", note="wrong", now=bench.clock.now())
-    assert gone.report.state is ReportState.DISMISSED
-    assert [each for each in await bench.jobs() if each.target == stuck.key] == []
-
-
-@pytest.mark.parametrize(
-    ("document", "words"),
-    [
-        (Document(content=b"<html>sorry</html>"), "documents[0]: says that it is application/pdf, and is text/html"),
-        (Document(content=b"%PDF-" + b"x" * 5000), "more than results.max_document"),
-        (Document(url="file:///etc/passwd"), "no address that a clinic could open"),
-    ],
-)
-async def test_document_with_wrong_content_is_held(document: Document, words: str) -> None:
-    """A document that is not what its content type says is held."""
-    async with open_bench({"max_document": 4000}) as bench:
-        held = await bench.receive(make_report(documents=(document,)))
-        assert held.state is ReportState.HELD
-        assert words in (held.reason or "")
-        assert (await bench.receive(make_report(report_id="good", lines=("L1",)))).state is ReportState.DELIVERED
 
 
 async def test_missing_document_dead_letters_delivery(bench: ResultsBench) -> None:
     """A document that is no longer kept dead-letters its delivery with that reason."""
-    bench.inject_faults(FaultRule(kind="status", status=503, route="POST /fhir/*"))
+    bench.inject_faults(AWAY)
     await bench.receive(make_report(documents=(Document(content=PDF),)))
-
-    def purge(uow: object) -> None:
-        uow._data.documents.clear()  # type: ignore[attr-defined]
-        uow.commit()  # type: ignore[attr-defined]
-
-    await bench.store.run(purge)
+    execute(bench.store, "DELETE FROM documents")
     bench.inject_faults()
     await bench.run_until_idle()
-    (stuck,) = await bench.jobs()
-    assert stuck.state is JobState.DEAD_LETTER
-    assert "is not kept any more" in (stuck.reason or "")
+    stuck = await bench.stuck_job()
+    assert (stuck.state, "is not kept any more" in (stuck.reason or "")) == (JobState.DEAD_LETTER, True)
 
 
 async def test_order_wide_document_has_link_and_lines(bench: ResultsBench) -> None:
     """A document of the whole order carries only a link and names every line."""
-    wide = make_report(report_id="all", completes=(), observations=(), documents=(Document(content=PDF, title="Summary"),))
-    wide = replace(wide, observations=())
-    assert (await bench.receive(wide)).state is ReportState.DELIVERED
+    wide = make_report(report_id="all", completes=(), documents=(Document(content=PDF, title="Summary"),))
+    assert (await bench.receive(replace(wide, observations=()))).state is DELIVERED
     (found,) = await bench.clinic_reports()
     assert found.lines == {line.procedure_request for line in bench.placed.lines}
     assert found.observations == ()
@@ -327,35 +252,93 @@ async def test_order_wide_document_has_link_and_lines(bench: ResultsBench) -> No
 
 async def test_pdf_is_generated_when_lis_sends_none() -> None:
     async with open_bench({"print_reports": True, "print_name": "Laboratory One"}) as bench:
-        await bench.receive(
-            make_report(haemoglobin("1", code=Coding(system="http://loinc.org", code="718-7", display="Haemoglobin")))
-        )
+        await bench.receive(make_report())
         (found,) = await bench.clinic_reports()
         printed = (await bench.partner.download_document(found.documents[0])).content
         assert "718-7" in PdfReader(BytesIO(printed)).pages[0].extract_text()
         assert set((await bench.order_status()).lines.values()) == {"completed"}
 
 
-async def matched(bench: ResultsBench, message: LabMessage, *lines: str) -> operator_results.ResultDecision:
-    held = await bench.receive(message)
-    assert held.state is ReportState.UNMATCHED
-    keys = tuple(map(LineKey, lines))
-    who: dict[str, Any] = {"by": "ann", "note": "read", "now": bench.clock.now()}
-    decided = await operator_results.match_result(bench.store, bench.matcher, held.key, ORDER, lines=keys, **who)
+CODED = {"items": ("001.001", "004.001")}
+CHOSEN: dict[str, tuple[LabMessage, str, list[str]]] = {
+    "a rejection": (LabRejection(order="RNOBODY", not_performed=(NotPerformed(reason="broken"),)), "L1", ["cancelled"]),
+    "a code that the order lacks": (make_report(order="RNOBODY", items=("HB-NEW",)), "L0", ["completed"]),
+    "items of other lines": (make_report(order="RNOBODY", items=("004.001", "002.001")), "L0", ["completed"]),
+    "completed codes": (make_report(order="RNOBODY", **CODED, completes=CODED["items"]), "L0", ["completed"]),
+}
+
+
+@pytest.mark.parametrize("case", CHOSEN)
+async def test_matching_is_about_the_chosen_line_alone(bench: ResultsBench, case: str) -> None:
+    message, line, states = CHOSEN[case]
+    await bench.match(await bench.receive(message), line)
+    number = int(line[1])
+    assert await bench.line_states() == [*["accepted"] * number, *states, *["accepted"] * (2 - number)]
+    if states == ["completed"]:
+        (found,) = await bench.clinic_reports()
+        assert found.lines == {bench.placed.lines[number].procedure_request}
+        assert case.startswith("items") or found.resource["code"]["coding"][0]["code"] == "001.001"
+
+
+# --- all results that wait for one cause
+
+
+async def release_all(bench: ResultsBench, reason: HoldReason) -> int:
+    done = (await release_results(bench.store, ResultGroup(HELD, reason), bench.matcher, **bench.who)).done
     await bench.run_until_idle()
-    return decided
+    return done
 
 
-async def test_rejection_matched_to_one_line_cancels_it(bench: ResultsBench) -> None:
-    await matched(bench, LabRejection(order="RNOBODY", not_performed=(NotPerformed(reason="broken"),)), "L1")
-    assert await bench.line_states() == ["accepted", "cancelled", "accepted"]
+async def test_results_of_one_cause_are_released_and_no_other(bench: ResultsBench) -> None:
+    for name in ("a", "b"):
+        await bench.receive(make_report(report_id=name, observations=()))
+    await bench.receive(make_report(haemoglobin("1", specimen="no such tube"), report_id="c"))
+    preview = await preview_results(bench.store, ResultGroup(HELD, HoldReason.QUESTION), GroupAction.RELEASE)
+    assert (preview.number, preview.left_out, preview.needs_note) == (2, (), True)
+    assert await release_all(bench, HoldReason.QUESTION) == 2
+    assert await bench.report_states() == [DELIVERED, DELIVERED, HELD]
 
 
-async def test_report_with_unknown_code_completes_chosen_line(
-    bench: ResultsBench,
-) -> None:
-    """A report under a code that the order does not have completes the line the operator chooses."""
-    await matched(bench, make_report(items=("HB-NEW",)), "L0")
-    assert await bench.line_states() == ["completed", "accepted", "accepted"]
-    (found,) = await bench.clinic_reports()
-    assert found.resource["code"]["coding"][0]["code"] == "001.001"
+async def test_results_of_another_patient_are_released_one_by_one_only(bench: ResultsBench) -> None:
+    await bench.know_patient(family="Sample", gender="female", birth_date="1980-02-29", identifiers=[])
+    await bench.receive(make_report(patient=ReportedPatient(birth_date=(NOW - timedelta(days=9999)).date(), gender="male")))
+    group = ResultGroup(HELD, HoldReason.PATIENT_MISMATCH)
+    preview = await preview_results(bench.store, group, GroupAction.RELEASE)
+    assert (preview.number, preview.does, [each.number for each in preview.left_out]) == (0, (), [1])
+    for reason in (HoldReason.PATIENT_MISMATCH, HoldReason.DEFECT, HoldReason.WAITS_FOR_VERSION):
+        with pytest.raises(InputError):
+            await release_all(bench, reason)
+    with pytest.raises(InputError):
+        await dismiss_results(bench.store, ResultGroup(HELD, HoldReason.WAITS_FOR_VERSION), **bench.who)
+    assert (await bench.report_states(), await bench.clinic_reports()) == ([HELD], [])
+    assert (await preview_results(bench.store, group, GroupAction.DISMISS)).number == 1
+    assert (await dismiss_results(bench.store, group, **bench.who)).done == 1
+
+
+# --- code decides by the reason of a held report, never by its sentence, whatever names the sentence quotes
+
+PHRASES = (
+    "Note which waits for a person",
+    "x — no release can send it so",
+    "waits for result P1",
+    "a newer version of this report was delivered without",
+)
+
+
+async def test_observations_named_like_sentences_change_nothing(bench: ResultsBench) -> None:
+    """However many questions are joined, and whichever the sentence leaves out, a release answers them."""
+    names = [haemoglobin("1", id=f"{phrase} {number}") for phrase in PHRASES for number in range(3)]
+    await bench.receive(make_report(haemoglobin("1"), *names, version=1, lines=("L0", "L1")))
+    asked = await bench.receive(make_report(version=2, lines=("L0",), effective=NOW.replace(year=1026)))
+    await bench.run_until_idle()
+    assert (await bench.get_report("m2")).hold_reason is asked.hold_reason is HoldReason.QUESTION
+    assert (await bench.release(asked)).moved
+
+
+def test_every_reason_has_sentence_and_next_step() -> None:
+    for reason in HoldReason:
+        hold = held(reason, "the {detail} as it is")
+        assert ("the {detail} as it is" in hold.text, hold.state, hold.reason) == (True, HELD, reason)
+        assert what_to_do(hold.state, hold.reason), reason
+    waiting = {state for state in ReportState if state is not HELD and what_to_do(state, None)}
+    assert waiting == {UNMATCHED, UNMAPPED}

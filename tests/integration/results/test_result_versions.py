@@ -60,7 +60,7 @@ SECOND: dict[str, tuple[LabReport, LabReport, Any, str]] = {
     "repeats a question": (make_report(hb(), **ONE, **ODD), make_report(hb("2"), **TWO), DELIVERED, ""),
     "final values early": (make_report(hb(), hb("6", "other"), **ONE), BACK, QUESTION, "take hb, other from final back"),
     "final report early": (make_report(hb(), hb("6", "other"), **ONE), BACK, QUESTION, "status: goes from final back"),
-    "final value early": (make_report(hb(), **PART, **ONE), make_report(hb("2", **OPEN), **PART, **TWO), QUESTION, "take hb from"),
+    "final value early": (make_report(hb(), **PART, **ONE), make_report(hb("2", **OPEN), **PART, **TWO), QUESTION, "take hb"),
     **{f"final report {status.value}": (FINAL, make_report(status=status, **TWO), QUESTION, "")
        for status in (ReportStatus.PARTIAL, ReportStatus.PRELIMINARY, ReportStatus.REGISTERED)},
 }  # fmt: skip

@@ -1,4 +1,7 @@
-"""Any report, uploaded and read back by the partner driver: the same values, digit for digit; all resources are valid STU3."""
+"""Any report, uploaded and read back by the partner driver: the same values, digit for digit; all resources are valid STU3.
+
+Whatever a laboratory system sends is rejected on arrival, or becomes that.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,8 @@ from datetime import UTC, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any
 
-from hypothesis import HealthCheck, given, settings
+import pytest
+from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
 from lab_agent import exact_json
@@ -22,12 +26,23 @@ from lab_agent.domain.lab_messages import (
     ReportedObservation,
     ReportStatus,
 )
-from lab_agent.domain.values import CodeableConcept, Coding, Period, Quantity, Range, Ratio, SampledData, is_inverted_range
+from lab_agent.domain.values import (
+    CodeableConcept,
+    Coding,
+    PartialDate,
+    Period,
+    Quantity,
+    Range,
+    Ratio,
+    SampledData,
+    is_inverted_range,
+)
+from lab_agent.errors import DataInvalidError
 from lab_agent.fhir.report_builder import UploadContext, UploadLine, plan_uploads, with_result_references
 from lab_agent.serialization import dump_message, load_message
 from lab_sandbox.partner.errors import decode
 from lab_sandbox.partner.result_reader import find_differences, value_fields
-from tests.harness.results import ResultsBench, make_report
+from tests.harness.results import NOW, ResultsBench, haemoglobin, make_report
 from tests.harness.stu3_schema import find_violations
 
 EXAMPLES = max(20, int(600 * float(os.environ.get("LAB_PROOF_SHARE", "0.05"))))
@@ -101,8 +116,13 @@ def test_upload_plan_is_valid_and_keeps_values(found: list[ReportedObservation],
         wire = decode(exact_json.dumps(each.body))
         assert find_differences(reported, wire) == []
         assert len(value_fields(wire)) == 1
+    assert violations(plan) == []
+
+
+def violations(plan: Any) -> list[str]:
+    """What is not valid STU3 in what is to be uploaded."""
     bodies = [*(each.body for each in plan.observations), with_result_references(plan.report, ["1"])]
-    assert [find_violations(body, context().systems.nomenclature.url) for body in bodies] == [[]] * len(bodies)
+    return [said for body in bodies for said in find_violations(body, context().systems.nomenclature.url)]
 
 
 def context() -> UploadContext:
@@ -147,3 +167,99 @@ async def test_every_value_type_round_trips_exactly(bench: ResultsBench) -> None
     (found,) = await bench.clinic_reports()
     expected = decode(dump_message(sent))["observations"]
     assert [find_differences(one, seen) for one, seen in zip(expected, found.observations, strict=True)] == [[]] * len(expected)
+
+
+async def test_dates_without_time_reach_the_clinic_as_they_are(bench: ResultsBench) -> None:
+    """No time is made up where only a date is known."""
+    onset = haemoglobin("1", id="onset", value_quantity=None, value_date_time=PartialDate("2026-02"))
+    period = Period(start=PartialDate("2025"), end=PartialDate("2026-02-28"))
+    span = haemoglobin("1", id="span", value_quantity=None, value_period=period)
+    await bench.receive(make_report(onset, span, effective=PartialDate("2026-02-28")))
+    (found,) = await bench.clinic_reports()
+    assert (found.resource["effectiveDateTime"], found.resource["issued"]) == ("2026-02-28", NOW.isoformat())
+    values = [each.get("valueDateTime", each.get("valuePeriod")) for each in found.observations]
+    assert values == ["2026-02", {"start": "2025", "end": "2026-02-28"}]
+    assert all(each["issued"] == NOW.isoformat() for each in found.observations)
+
+
+# --- whatever a laboratory system sends
+
+BLANKS = st.sampled_from(
+    ["", " ", "  ", "a", "a b", "a  b", " a", "a ", "\t", "a\tb", "\n", "a\nb", "é", "\u00a0", "\u200b", "\x01", "https://x"]
+)
+ODD = BLANKS | st.text(st.characters(codec="utf-8", exclude_categories=("Cs",)), max_size=4)
+DIGITS = st.sampled_from(["0", "-0", "0.00", "-1", "1.20", "1e300", "1E-300", "1E+2", "-0.10", "1" * 60]) | st.decimals(
+    -(10**12), 10**12, allow_nan=False
+).map(str)
+MOMENT = st.sampled_from(
+    ["0001-01-02T00:00:00+00:00", "9999-12-30T00:00:00Z", "2026-01-01T00:00:00.123456+03:00", "2026-01-01T00:00:00+23:59",
+     "2026-01-01T24:00:00Z", "2026-01-01T00:00-15:30"]
+)  # fmt: skip
+
+
+def some(required: dict[str, Any], **optional: Any) -> st.SearchStrategy[dict[str, Any]]:
+    return st.fixed_dictionaries(required, optional=optional)
+
+
+RAW_QUANTITY = some(
+    {"value": DIGITS}, comparator=st.sampled_from(["<", "<=", ">=", ">", "~", ""]), unit=ODD, system=ODD, code=ODD
+)
+RAW_CODING = some({"code": ODD}, system=ODD, display=ODD)
+RAW_CONCEPT = some({}, coding=st.lists(RAW_CODING, max_size=2), text=ODD)
+RAW_RANGE = some({}, low=RAW_QUANTITY, high=RAW_QUANTITY)
+RAW_DOCUMENT = some(
+    {}, url=st.sampled_from(["https://lab.example/1", "https://lab.example/a b", ""]) | ODD, content_type=ODD | st.just("a/b"),
+    language=ODD, title=ODD
+)  # fmt: skip
+RAW_SERIES = some(
+    {"origin": RAW_QUANTITY, "period": DIGITS, "dimensions": st.integers(-1, 2), "data": st.sampled_from(["1 2", "E U L"]) | ODD},
+    factor=DIGITS, lower_limit=DIGITS, upper_limit=DIGITS,
+)  # fmt: skip
+RAW_VALUES = {
+    "value_quantity": RAW_QUANTITY,
+    "value_codeable_concept": RAW_CONCEPT,
+    "value_string": ODD,
+    "value_range": RAW_RANGE,
+    "value_ratio": some({"numerator": RAW_QUANTITY, "denominator": RAW_QUANTITY}),
+    "value_sampled_data": RAW_SERIES,
+    "value_attachment": RAW_DOCUMENT,
+    "value_time": st.sampled_from(["08:05", "23:59:59.123456", "24:00", "00:00:00"]),
+    "value_date_time": MOMENT,
+    "value_period": some({}, start=MOMENT, end=MOMENT),
+}
+RAW_NORMAL = some({}, low=RAW_QUANTITY, high=RAW_QUANTITY, meaning=RAW_CONCEPT, age=RAW_RANGE, text=ODD)
+
+
+@st.composite
+def raw_observations(draw: st.DrawFn) -> dict[str, Any]:
+    form = draw(st.sampled_from(sorted(RAW_VALUES)))
+    more = draw(some({}, id=ODD, method=RAW_CONCEPT, reference_ranges=st.lists(RAW_NORMAL, max_size=2), issued=MOMENT, note=ODD))
+    return {"code": draw(some({"code": st.just("718-7")}, display=ODD)), form: draw(RAW_VALUES[form]), **more}
+
+
+RAW_REPORT = some(
+    {
+        "report_id": ODD | st.just("r"),
+        "status": st.sampled_from(["registered", "partial", "preliminary", "final"]),
+        "order": st.just("R1"),
+        "effective": MOMENT,
+        "issued": MOMENT,
+        "observations": st.lists(raw_observations(), max_size=1),
+    },
+    documents=st.lists(RAW_DOCUMENT, max_size=1),
+)
+
+
+@pytest.mark.slow
+@given(RAW_REPORT)
+@settings(max_examples=10 * EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
+def test_accepted_message_produces_valid_stu3(tree: dict[str, Any]) -> None:
+    try:
+        read = load_message(exact_json.dumps(tree))
+        assert isinstance(read, LabReport)
+        plan = plan_uploads(read, context())
+    except DataInvalidError:
+        event("refused")
+        return
+    event("accepted")
+    assert violations(plan) == []

@@ -37,9 +37,11 @@ def on_tube(value: str, test: str | None = GLUCOSE, *, tube: str = TUBE, **more:
 
 
 def cases(table: Mapping[str, Case]) -> Any:
-    """Each case through each door."""
+    """Each case through each door; those that are not slow are the first of a table, through the first door."""
+    ways = [(adapter, name) for name in table for adapter in DOORS]
     return pytest.mark.parametrize(("adapter", "case"), [
-        pytest.param(adapter, case, id=f"{adapter}: {name}") for name, case in table.items() for adapter in DOORS
+        pytest.param(adapter, table[name], id=f"{adapter}: {name}", marks=[pytest.mark.slow] if number else [])
+        for number, (adapter, name) in enumerate(ways)
     ])  # fmt: skip
 
 

@@ -28,22 +28,10 @@ def test_time_parsed_in_every_accepted_form(text: str, meant: datetime) -> None:
     assert notices.parse_time("until", text, NOW) == meant
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "soon",
-        "12",
-        "12m",
-        "-3d",
-        "99999d",
-        "2026-13-01",
-        "0001-01-01T00:00+14:00",
-        "9999-12-31T23:59-14:00",
-        "0001-01-01",
-        "\x00",
-    ],
-)
+EXTREMES = ["99999d", "0001-01-01T00:00+14:00", "9999-12-31T23:59-14:00", "0001-01-01"]
+
+
+@pytest.mark.parametrize("text", ["", "soon", "12", "12m", "-3d", "2026-13-01", "\x00", *EXTREMES])
 def test_invalid_time_error_names_field(text: str) -> None:
     with pytest.raises(DataInvalidError) as caught:
         notices.parse_time("until", text, NOW)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from tempfile import mkdtemp
@@ -23,10 +23,10 @@ from lab_agent.monitoring.machine import (
     is_readable_by_others,
 )
 from lab_agent.ports.event_repositories import CREATED_AT_KEY
-from lab_agent.ports.repositories import UnitOfWork
+from lab_agent.ports.repositories import Store, UnitOfWork
 from lab_agent.settings.secret_files import has_secret, list_secret_files
-from tests.fakes.memory_store import MemoryStore
 from tests.harness.clock import VirtualClock
+from tests.harness.databases import open_store
 from tests.harness.results import make_settings
 
 NOW = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
@@ -54,10 +54,6 @@ async def test_disk_below_reserve_found_once_per_disk(tmp_path: Path) -> None:
     reserve = everything.f_blocks * everything.f_frsize + 1
     (finding,) = await DiskProbe(lambda: (file, tmp_path, tmp_path / "missing"), reserve).look()
     assert (finding.condition, finding.subject) == (ConditionId.DISK_LOW, str(tmp_path))
-    assert "MB of" in finding.detail
-
-
-async def test_disk_with_room_is_no_finding(tmp_path: Path) -> None:
     assert await DiskProbe(lambda: (tmp_path, tmp_path / "missing" / "folder"), 1).look() == ()
 
 
@@ -141,50 +137,65 @@ async def test_equal_ports_found(hosts: tuple[str, str], ports: tuple[int, int],
 # --- backups
 
 
+@pytest.fixture
+async def store(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Store]:
+    async with open_store(tmp_path_factory.mktemp("store") / "lab.db") as opened:
+        yield opened
+
+
+def probe(store: Store, folder: Path | None, hours: float = 26, unit: str | None = None) -> BackupProbe:
+    return BackupProbe(folder, timedelta(hours=hours), VirtualClock(NOW), store, *([unit] if unit else []))
+
+
+def write_backup(file: Path, age_hours: float) -> None:
+    file.parent.mkdir(exist_ok=True)
+    file.write_bytes(b"x")
+    at = (NOW - timedelta(hours=age_hours)).timestamp()
+    os.utime(file, (at, at))
+
+
 @pytest.mark.parametrize(("age_hours", "found"), [(1, 0), (30, 1)])
-async def test_backup_older_than_allowed_found(tmp_path: Path, age_hours: int, found: int) -> None:
+async def test_backup_older_than_allowed_found(store: Store, tmp_path: Path, age_hours: int, found: int) -> None:
+    await make_database_old(store, 1)
     for name, hours in (("today.db", age_hours), ("earlier.db", 400)):
-        file = tmp_path / "daily" / name
-        file.parent.mkdir(exist_ok=True)
-        file.write_bytes(b"x")
-        at = (NOW - timedelta(hours=hours)).timestamp()
-        os.utime(file, (at, at))
-    findings = await BackupProbe(tmp_path, timedelta(hours=26), VirtualClock(NOW), MemoryStore()).look()
-    assert [each.since for each in findings] == [NOW - timedelta(hours=4)] * found
+        write_backup(tmp_path / "daily" / name, hours)
+    findings = await probe(store, tmp_path).look()
+    assert [(each.condition, each.since) for each in findings] == [(ConditionId.BACKUP_OLD, NOW - timedelta(hours=4))] * found
 
 
 @pytest.mark.parametrize("name", ["", "missing"])
-async def test_backups_that_are_not_there_found(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize(("age_hours", "found"), [(26, 0), (26.01, 1)])
+async def test_first_backup_expected_once_database_is_older(
+    store: Store, tmp_path: Path, name: str, age_hours: float, found: int
+) -> None:
+    """An empty file is no backup; a file that is old says that whatever writes backups does not work."""
+    await make_database_old(store, age_hours)
     (tmp_path / "empty.db").touch()
-    (finding,) = await BackupProbe(tmp_path / name, timedelta(hours=26), VirtualClock(NOW), MemoryStore()).look()
-    assert (finding.condition, str(tmp_path / name) in finding.detail) == (ConditionId.BACKUP_OLD, True)
-
-
-@pytest.mark.parametrize("name", ["", "missing"])
-@pytest.mark.parametrize(("age_hours", "found"), [(0, 0), (26, 0), (26.01, 1), (900, 1)])
-async def test_first_backup_expected_once_database_is_older(tmp_path: Path, name: str, age_hours: float, found: int) -> None:
-    store = await made_before(age_hours)
     os.utime(tmp_path, (0, 0))
-    findings = await BackupProbe(tmp_path / name, timedelta(hours=26), VirtualClock(NOW), store).look()
+    findings = await probe(store, tmp_path / name).look()
     assert [each.since for each in findings] == [NOW - timedelta(hours=age_hours - 26)] * found
+    assert all(str(tmp_path / name) in each.detail for each in findings)
+    write_backup(tmp_path / "old.db", 900)
+    assert await probe(store, tmp_path).look()
 
 
-async def test_old_backup_of_new_database_found(tmp_path: Path) -> None:
-    """A file that is old says that whatever writes backups does not work."""
-    (tmp_path / "old.db").write_bytes(b"x")
-    os.utime(tmp_path / "old.db", (0, 0))
-    assert await BackupProbe(tmp_path, timedelta(hours=26), VirtualClock(NOW), await made_before(1)).look()
-
-
-async def made_before(hours: float) -> MemoryStore:
-    store, made = MemoryStore(), NOW - timedelta(hours=hours)
+async def make_database_old(store: Store, hours: float) -> None:
+    made = NOW - timedelta(hours=hours)
 
     def work(uow: UnitOfWork) -> None:
         uow.key_values.set(CREATED_AT_KEY, made.isoformat())
         uow.commit()
 
     await store.run(work)
-    return store
+
+
+UNIT = "lab-agent-backup.service"
+
+
+def fake_systemctl(folder: Path, patch: pytest.MonkeyPatch, script: str) -> None:
+    (folder / "systemctl").write_text(f"#!/bin/sh\n{script}\n")
+    (folder / "systemctl").chmod(0o755)
+    patch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
 
 
 @pytest.mark.parametrize(
@@ -196,27 +207,20 @@ async def made_before(hours: float) -> MemoryStore:
         ("ActiveState=activating\nResult=exit-code\nExecMainStatus=1\n", None),
     ],
 )
-@pytest.mark.parametrize("has_folder", [False, True])
 async def test_failed_unit_of_backups_found_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, found: str | None, has_folder: bool
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, found: str | None
 ) -> None:
-    (tmp_path / "new.db").write_bytes(b"x")
-    (tmp_path / "systemctl").write_text(f"#!/bin/sh\nprintf '{said}'\n")
-    (tmp_path / "systemctl").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    probe = BackupProbe(
-        tmp_path if has_folder else None, timedelta(days=9999), VirtualClock(NOW), MemoryStore(), "lab-agent-backup.service"
-    )
-    details = [each.detail for each in await probe.look()]
-    assert details == ([] if found is None else [f"lab-agent-backup.service failed: {found}"])
+    write_backup(tmp_path / "new.db", 0)
+    fake_systemctl(tmp_path, monkeypatch, f"printf '{said}'")
+    for folder in (tmp_path, None):
+        details = [each.detail for each in await probe(store, folder, 9999, UNIT).look()]
+        assert details == ([] if found is None else [f"{UNIT} failed: {found}"])
 
 
-async def test_unit_that_systemd_does_not_tell_leaves_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "systemctl").write_text("#!/bin/sh\nexit 1\n")
-    (tmp_path / "systemctl").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+async def test_unit_that_systemd_does_not_tell_leaves_all(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_systemctl(tmp_path, monkeypatch, "exit 1")
     with pytest.raises(OSError, match="lab-agent-backup"):
-        await BackupProbe(None, timedelta(days=1), VirtualClock(NOW), MemoryStore(), "lab-agent-backup.service").look()
+        await probe(store, None, 24, UNIT).look()
 
 
 # --- what the settings name

@@ -6,20 +6,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
+import pytest
+
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey, Severity
 from lab_agent.domain.notifications import ChannelRecord, Notification
 from lab_agent.domain.records import Alert
 from lab_agent.notification.message import Change, Message
-from lab_agent.notification.planning import (
-    Policy,
-    Situation,
-    after_failure,
-    after_success,
-    make_message,
-    make_plan,
-)
-from tests.harness.notifications import LIS_DOWN, NOW, SERVICE_DOWN, make_alert
+from lab_agent.notification.planning import Policy, Situation, after_failure, after_success, make_message, make_plan
+from tests.harness.notifications import NOW, make_alert
 
 POLICY = Policy(
     severity=Severity.WARNING,
@@ -28,26 +23,33 @@ POLICY = Policy(
     remind_every=timedelta(days=1),
     at_most=3,
 )
-
-
-LABELS_LOW = ConditionId.LABELS_LOW
-"""A warning."""
+NAMES = {
+    "service": ConditionId.EXCHANGE_UNAVAILABLE,
+    "lis": ConditionId.LIS_UNAVAILABLE,
+    "labels": ConditionId.LABELS_LOW,  # a warning
+    "poll": ConditionId.AGENT_POLL_OVERDUE,  # covered by `service`
+    "backup": ConditionId.BACKUP_OLD,
+    "failed": ConditionId.NOTIFICATION_FAILED,
+}
+SIGNS = {Change.STARTED: "+", Change.ENDED: "-", Change.OPEN: "="}
 
 
 @dataclass
 class Desk:
     """A channel with what it has told, and a clock."""
 
+    policy: Policy = POLICY
     record: ChannelRecord = field(default_factory=lambda: ChannelRecord(name="email.it"))
     known: dict[AlertKey, Notification] = field(default_factory=dict)
     now: datetime = NOW
     works: bool = True
-    policy: Policy = POLICY
+    alerts: dict[str, Alert] = field(default_factory=dict)
 
-    def look(self, alerts: Iterable[Alert], after: float = 0) -> Message | None:
-        """Look after so many seconds; what is told, if anything. A channel that does not work fails."""
+    def look(self, names: Iterable[str], after: float = 0) -> Message | None:
+        """Look after so many seconds, while just these are open; what is told then. What is new began at the last look."""
+        self.alerts = {name: self.alerts.get(name) or self._begin(name) for name in names}
         self.now += timedelta(seconds=after)
-        plan = make_plan(self.record, self.known, Situation.of(alerts, None), self.policy, self.now)
+        plan = make_plan(self.record, self.known, Situation.of(self.alerts.values(), None), self.policy, self.now)
         self.known |= {each.key: each for each in plan.changed}
         for each in plan.dropped:
             del self.known[each.key]
@@ -63,187 +65,117 @@ class Desk:
             del self.known[each.key]
         return message
 
-
-def said(message: Message | None) -> list[tuple[Change, str]]:
-    return [] if message is None else [(each.change, str(each.condition.key)) for each in message.items]
-
-
-STARTED = [(Change.STARTED, "exchange.unavailable")]
-ENDED = [(Change.ENDED, "exchange.unavailable")]
+    def _begin(self, name: str) -> Alert:
+        kind, _, subject = name.partition(":")
+        return make_alert(NAMES[kind], subject, at=self.now)
 
 
-def test_what_begins_together_is_one_message_and_is_told_once():
-    desk, down = Desk(), [make_alert()]
-    assert desk.look(down) is None
-    both = [*down, make_alert(LIS_DOWN, "folder", at=NOW + timedelta(seconds=50))]
-    assert desk.look(both, 50) is None
-    assert said(desk.look(both, 10)) == [*STARTED, (Change.STARTED, "lis.unavailable/folder")]
-    assert [desk.look(both, 10) for _ in range(100)] == [None] * 100
+def said(message: Message | None) -> str:
+    """Each item as its sign and name."""
+    kinds = {condition: name for name, condition in NAMES.items()}
+    items = () if message is None else message.items
+    keys = [(SIGNS[each.change], each.condition.key) for each in items]
+    return " ".join(f"{sign}{kinds[key.condition]}{':' * bool(key.subject)}{key.subject}" for sign, key in keys)
 
 
-def test_end_is_told_once_it_lasts_and_refers_to_the_start():
-    desk, down = Desk(), [make_alert()]
-    desk.look(down)
-    start = desk.look(down, 60)
-    assert desk.look([], 600) is None
-    end = desk.look([], 300)
-    assert said(end) == ENDED
-    assert end.references == (start.id,)
-    assert end.items[0].ended_at == NOW + timedelta(seconds=660)
-    assert desk.known == {}
-    assert desk.look([], 10_000) is None
+Steps = list[tuple[str, float, str]]
+"""What is open, after how many seconds, and what is told then; `fails` where the channel does not work."""
+L3, L4 = "labels:0 labels:1 labels:2", "labels:0 labels:1 labels:2 labels:3"
+FULL: Steps = [("labels:0", 61, "+labels:0"), (L3[:17], 61, "+labels:1"), (L3, 61, "+labels:2"), (L4, 61, "")]
+"""A channel that has sent as many as it may within an hour, of what is no more than a warning."""
+LIS = "lis:b lis:a"
+HISTORIES: dict[str, Steps] = {
+    "what begins together is told once": [
+        ("service", 0, ""), ("service lis", 50, ""), ("service lis", 10, "+service +lis"), *[("service lis", 10.0, "")] * 100],
+    "an end is told once it lasts": [
+        ("service", 0, ""), ("service", 60, "+service"), ("", 600, ""), ("", 300, "-service"), ("", 10_000, "")],
+    "what comes and goes is told once": [
+        ("service", 0, ""), ("service", 60, "+service"), *[("", 30.0, ""), ("service", 30.0, "")] * 50],
+    "what comes and goes more quickly is told": [*[("service", 10.0, ""), ("", 10.0, "")] * 3, ("service", 10, "+service")],
+    "what is over at once is not told": [("service", 0, ""), ("", 30, ""), ("", 100, ""), ("", 300, ""), ("", 1000, "")],
+    "a reminder a day, oldest first": [
+        ("lis:b", 30, ""), (LIS, 60, "+lis:b +lis:a"), (LIS, 86_399, ""), (LIS, 1, "=lis:b =lis:a"), (LIS, 86_399, ""),
+        (LIS, 1, "=lis:b =lis:a")],
+    "critical is told however many were sent, with all that waits": [
+        *FULL, (f"{L4} service", 0, ""), (f"{L4} service", 60, "+service +labels:3"), (L4, 1, ""), (L4, 300, "-service"),
+        (f"{L4} service", 0, ""), (f"{L4} service", 60, "+service"), (L4, 1, ""), (L4, 300, "-service")],
+    "a warning, and its end, wait beside a critical that was told": [
+        *FULL, (f"{L4} service", 60, "+service +labels:3"), (f"{L4} service labels:4", 61, ""),
+        (f"{L4[9:]} service labels:4", 600, ""), (f"{L4[9:]} service labels:4", 3600, "+labels:4 -labels:0")],
+    "what began and ended while nothing could be sent is told as over": [
+        ("service", 0, ""), ("service", 61, "fails"), ("", 600, "fails"), ("", 1000, "-service")],
+    "what is covered is told when nothing covers it any more": [
+        ("service poll", 0, ""), ("service poll", 60, "+service"), ("poll", 61, "+poll"), *[("poll", 61.0, "")] * 4,
+        ("poll", 61, "-service"), ("poll", 61, "")],
+    "its own failure is for the others": [
+        ("failed:email.it failed:other", 0, ""), ("failed:email.it failed:other", 60, "+failed:other")],
+}  # fmt: skip
+OTHER_POLICIES: dict[str, tuple[Policy, Steps]] = {
+    "the least severity": (replace(POLICY, severity=Severity.CRITICAL), [("backup", 0, ""), ("backup", 60, "")]),
+    "a reminder waits for the hour": (
+        replace(POLICY, remind_every=timedelta(seconds=400)),
+        [("service", 61, "+service"), ("service labels:0", 61, "+labels:0"), ("service labels:0 labels:1", 61, "+labels:1"),
+         ("service labels:0 labels:1", 500, ""), ("service labels:0 labels:1", 3600, "=service =labels:0 =labels:1")]),
+}  # fmt: skip
 
 
-def test_what_comes_and_goes_is_told_once():
-    desk, down = Desk(), [make_alert()]
-    desk.look(down)
-    told = [desk.look(down, 60)]
-    for _ in range(50):
-        told += [desk.look([], 30), desk.look([make_alert(at=desk.now)], 30)]
-    assert [said(each) for each in told if each] == [STARTED]
+@pytest.mark.parametrize("name", [*HISTORIES, *OTHER_POLICIES])
+def test_channel_tells_what_it_should_and_when(name: str) -> None:
+    policy, steps = OTHER_POLICIES.get(name) or (POLICY, HISTORIES[name])
+    desk, told, ids = Desk(policy), [], []
+    for names, after, expected in steps:
+        desk.works = expected != "fails"
+        message = desk.look(names.split(), after)
+        told.append(said(message))
+        ids += [message.id] if message else []
+    assert told == [expected.replace("fails", "") for _, _, expected in steps]
+    assert len(set(ids)) == len(ids)
+    assert desk.known.keys() <= {each.key for each in desk.alerts.values()}
 
 
-def test_what_comes_and_goes_more_quickly_than_anything_is_told_is_told_all_the_same():
-    desk, told = Desk(), []
-    for _ in range(5):
-        told += [desk.look([make_alert(at=desk.now)], 10), desk.look([], 10)]
-    assert said(next(each for each in told if each)) == STARTED
-
-
-def test_what_is_over_at_once_is_not_told():
+def test_end_refers_to_the_start() -> None:
     desk = Desk()
-    desk.look([make_alert()])
-    assert [desk.look([], after) for after in (30, 100, 300, 1000)] == [None] * 4
-    assert desk.known == {}
+    desk.look(["service"])
+    start, _, end = desk.look(["service"], 60), desk.look([], 600), desk.look([], 300)
+    assert start is not None
+    assert end is not None
+    assert (end.references, end.items[0].ended_at) == ((start.id,), NOW + timedelta(seconds=660))
 
 
-def test_reminder_a_day_has_all_that_is_open_oldest_first():
-    desk = Desk()
-    alerts = [make_alert(LIS_DOWN, "b", at=NOW), make_alert(LIS_DOWN, "a", at=NOW - timedelta(hours=1))]
-    desk.look(alerts, 60)
-    assert desk.look(alerts, 86_399) is None
-    keys = [(Change.OPEN, "lis.unavailable/a"), (Change.OPEN, "lis.unavailable/b")]
-    first = desk.look(alerts, 1)
-    assert said(first) == keys
-    assert desk.look(alerts, 86_399) is None
-    second = desk.look(alerts, 1)
-    assert said(second) == keys
-    assert first.id != second.id
-
-
-def test_more_than_the_rate_waits_for_the_hour_and_is_one_message():
-    desk, alerts, told = Desk(), [], []
-    for number in range(30):
-        alerts.append(make_alert(LABELS_LOW, f"{number:02}", at=desk.now))
-        told.append(desk.look(alerts, 61))
+def test_more_than_the_rate_waits_for_the_hour_and_is_one_message() -> None:
+    desk, names = Desk(), [f"labels:{number:02}" for number in range(30)]
+    told = [desk.look(names[: number + 1], 61) for number in range(30)]
     sent = [each for each in told if each]
     assert len(sent) == 3
-    rest = desk.look(alerts, 3600)
+    rest = desk.look(names, 3600)
     assert rest is not None
     assert sum(len(each.items) for each in sent) + len(rest.items) == 30
 
 
-def full_desk() -> tuple[Desk, list[Alert]]:
-    """A channel that has sent as many as it may within an hour, of what is no more than a warning."""
-    desk, alerts = Desk(), list[Alert]()
-    for number in range(POLICY.at_most + 1):
-        alerts.append(make_alert(LABELS_LOW, f"{number:02}", at=desk.now))
-        sent = desk.look(alerts, 61)
-    assert sent is None
-    return desk, alerts
-
-
-def test_critical_is_told_however_many_were_sent():
-    """At its start, with all that waits, and at its end; a repetition of it too."""
-    desk, alerts = full_desk()
-    for round_ in range(2):
-        critical = make_alert(SERVICE_DOWN, at=desk.now)
-        assert desk.look([*alerts, critical]) is None, "no earlier than any other"
-        started = desk.look([*alerts, critical], 60)
-        assert started is not None
-        assert len(started.items) == (1 if round_ else 2)
-        assert desk.look(alerts, 1) is None
-        ended = desk.look(alerts, 300)
-        assert ended is not None
-        assert [each.change for each in ended.items] == [Change.ENDED]
-
-
-def test_warning_waits_beside_a_critical_that_was_told():
-    desk, alerts = full_desk()
-    critical = make_alert(SERVICE_DOWN, at=desk.now)
-    assert desk.look([*alerts, critical], 60) is not None
-    alerts = [*alerts, critical, make_alert(LABELS_LOW, "new", at=desk.now)]
-    assert desk.look(alerts, 61) is None
-    assert desk.look(alerts[1:], 600) is None, "nor is the end of one told"
-    assert desk.look(alerts[1:], 3600) is not None
-
-
-def test_reminder_waits_for_the_hour():
-    desk = Desk(policy=replace(POLICY, remind_every=timedelta(seconds=400)))
-    alerts = [make_alert(SERVICE_DOWN)]
-    for number in range(POLICY.at_most):
-        assert desk.look([*alerts, *(make_alert(LABELS_LOW, str(each)) for each in range(number))], 61) is not None
-    seen = [*alerts, *(make_alert(LABELS_LOW, str(each)) for each in range(POLICY.at_most - 1))]
-    assert desk.look(seen, 500) is None
-    assert desk.look(seen, 3600) is not None
-
-
-def test_channel_that_is_down_for_hours_tells_once_when_it_works_again():
-    desk = Desk(works=False)
-    alerts = [make_alert(LIS_DOWN, str(number), at=NOW) for number in range(5)]
+def test_channel_that_is_down_for_hours_tells_once_when_it_works_again() -> None:
+    desk, names = Desk(works=False), [f"lis:{number}" for number in range(5)]
     attempts = 0
     for _ in range(360):  # an hour
         before = desk.record.failures
-        assert desk.look(alerts, 10) is None
+        assert desk.look(names, 10) is None
         attempts += desk.record.failures > before
     assert 5 <= attempts <= 10
-    desk.look(alerts[1:], 10)
+    desk.look(names[1:], 10)
     desk.works = True
-    while (message := desk.look(alerts[1:], 10)) is None:
+    while (message := desk.look(names[1:], 10)) is None:
         assert desk.now < NOW + timedelta(hours=2)
-    started = {key for change, key in said(message) if change is Change.STARTED}
-    assert started == {f"lis.unavailable/{number}" for number in range(1, 5)}
-    assert desk.record.failures == 0
+    started = {each for each in said(message).split() if each.startswith("+")}
+    assert (started, desk.record.failures) == ({f"+lis:{number}" for number in range(1, 5)}, 0)
 
 
-def test_what_began_and_ended_while_nothing_could_be_sent_is_told_as_over():
-    desk = Desk(works=False)
-    desk.look([make_alert()], 0)
-    desk.look([make_alert()], 61)
-    desk.look([], 600)
-    desk.works = True
-    assert said(desk.look([], 1000)) == ENDED
-
-
-def test_retry_after_of_the_other_side_is_kept():
+def test_retry_after_of_the_other_side_is_kept() -> None:
     failed = after_failure(ChannelRecord(name="w"), "429", 1800.0, NOW)
     assert failed.retry_at == NOW + timedelta(seconds=1800)
 
 
-def test_least_severity_and_own_failure_are_left_out():
-    desk = Desk(policy=replace(POLICY, severity=Severity.CRITICAL))
-    warning = make_alert(ConditionId.BACKUP_OLD)
-    desk.look([warning])
-    assert desk.look([warning], 60) is None
-    mine, other = (make_alert(ConditionId.NOTIFICATION_FAILED, name) for name in ("email.it", "webhook.chat"))
-    all_of_it = Desk()
-    all_of_it.look([mine, other])
-    assert said(all_of_it.look([mine, other], 60)) == [(Change.STARTED, "notification.failed/webhook.chat")]
-
-
-def test_covered_condition_is_told_when_nothing_covers_it_any_more():
-    desk = Desk()
-    overdue = make_alert(ConditionId.AGENT_POLL_OVERDUE)
-    both = [make_alert(), overdue]
-    desk.look(both)
-    assert said(desk.look(both, 60)) == STARTED
-    told = [desk.look([overdue], 61) for _ in range(8)]
-    assert [said(each) for each in told if each] == [[(Change.STARTED, "agent.poll_overdue")], ENDED]
-
-
-def test_message_that_is_sent_again_has_the_same_id():
-    desk, down = Desk(works=False), [make_alert(SERVICE_DOWN)]
-    desk.look(down)
+def test_message_that_is_sent_again_has_the_same_id() -> None:
+    desk, down = Desk(works=False), [make_alert()]
+    desk.look(["service"])
     plan = make_plan(desk.record, desk.known, Situation.of(down, None), POLICY, NOW + timedelta(seconds=60))
     ids = {
         make_message(desk.record, plan.items, desk.known, laboratory="L", link=None, now=NOW + timedelta(hours=hours)).id
