@@ -84,7 +84,7 @@ VARIANTS: tuple[Mutant, ...] = (
         "lab_agent/fhir/report_builder.py",
         "    if coding.system not in {None, LOINC}:",
         '    if coding.system == "":',
-        "integration/results/test_unmapped_codes.py::test_code_of_other_system_is_held_without_tables",
+        "integration/results/test_result_checks.py::test_code_of_other_system_is_held_without_tables",
     ),
     fault(
         "2.72_method_left_out",

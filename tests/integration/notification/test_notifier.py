@@ -187,7 +187,7 @@ async def test_channel_that_fails_is_told_by_the_others(office: Office) -> None:
 
 async def test_what_is_about_the_store_is_told_from_memory(office: Office) -> None:
     channel = RecordingChannel()
-    worker = office.worker(channel, store=_Unreachable())  # type: ignore[arg-type]  # a stand-in for the part that is used
+    worker = office.worker(channel, store=_FailingWrites(office.store, fail=None))  # type: ignore[arg-type]  # a stand-in
     full = OpenCondition(condition=CONDITIONS[ConditionId.STORE_DISK_FULL], since=NOW)
     for office.observed in ((full,), ()):
         for _ in range(10):
@@ -256,31 +256,24 @@ async def test_unexpected_error_of_notifier_is_told(office: Office, monkeypatch:
     assert office.faults == [*faults, None]
 
 
-class _Unreachable:
-    """A store that is down."""
-
-    async def run_read_only(self, work: Any) -> Any:
-        raise StoreUnreachableError
-
-    run = run_read_only
-
-
 @dataclass
 class _FailingWrites:
-    """Counts units of work; the writes of these numbers fail."""
+    """Counts units of work; the writes of these numbers fail, or all of it."""
 
     store: Store
-    fail: Sequence[int]
+    fail: Sequence[int] | None
     reads: int = 0
     writes: int = 0
 
     async def run_read_only(self, work: Any) -> Any:
         self.reads += 1
+        if self.fail is None:
+            raise StoreUnreachableError
         return await self.store.run_read_only(work)
 
     async def run(self, work: Any) -> Any:
         self.writes += 1
-        if self.writes in self.fail:
+        if self.fail is None or self.writes in self.fail:
             raise StoreUnreachableError
         return await self.store.run(work)
 

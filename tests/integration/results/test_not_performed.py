@@ -13,9 +13,28 @@ from lab_agent.domain.ids import LineKey
 from lab_agent.domain.lab_messages import LabMessage, LabRejection, LabReport, NotPerformed, ObservationStatus, ReportStatus
 from lab_agent.domain.report_records import HoldReason
 from lab_agent.domain.state_machines import LineState, OrderState, ReportState
-from tests.harness.results import AWAY, NOW, ORDER, ResultsBench, haemoglobin, make_report
+from tests.harness.results import AWAY, ORDER, ResultsBench, haemoglobin, make_report
+from tests.integration.results.histories import (
+    Step,
+    act,
+    faults,
+    get,
+    lines,
+    now,
+    play,
+    reads,
+    release,
+    states,
+    values,
+    withdraw,
+    works,
+)
 
-DELIVERED, MATCHED = ReportState.DELIVERED, ReportState.MATCHED
+DELIVERED, MATCHED, HELD = ReportState.DELIVERED, ReportState.MATCHED, ReportState.HELD
+HAS_RESULT, QUESTION = HoldReason.LINE_HAS_RESULT, HoldReason.QUESTION
+ENDED, UNEXPECTED = HoldReason.LINES_ENDED, HoldReason.UNEXPECTED
+L0, L01 = {"lines": ("L0",)}, {"lines": ("L0", "L1")}
+GONE = ["withdrawn"] * 3
 
 
 def absent(*lines: str) -> tuple[NotPerformed, ...]:
@@ -30,153 +49,101 @@ def empty(*lines: str) -> Any:
     return replace(make_report(report_id="no", lines=lines, not_performed=absent(*lines)), observations=())
 
 
-async def end_outage(bench: ResultsBench) -> None:
-    bench.inject_faults()
-    bench.clock.time += timedelta(hours=1)
-    await bench.run_until_idle()
-
-
-@pytest.mark.parametrize(
-    ("message", "ends"),
-    [
-        (rejection("L0", "L1"), "cancelled"),
-        (empty("L0", "L1"), "cancelled"),
-        (rejection("L0"), "accepted"),
-        (empty("L0"), "accepted"),
-    ],
-    ids=["rejection", "report", "rejection of all", "report on all"],
-)
-async def test_rejection_of_line_with_result_is_held(bench: ResultsBench, message: LabMessage, ends: str) -> None:
-    """Once released it ends the lines that have no result, and its history says which has one."""
-    await bench.receive(make_report(lines=("L0",)))
-    held = await bench.receive(message)
-    assert held.hold_reason is HoldReason.LINE_HAS_RESULT
-    assert await bench.line_states() == ["completed", "accepted", "accepted"]
-    assert (await bench.release(held)).report.state is DELIVERED
-    assert await bench.line_states() == ["completed", ends, "accepted"]
-    assert bench.event_texts("result")[-1].endswith("L0 is completed, and stays so")
-    assert len(await bench.clinic_reports()) == 1, "an empty report is never sent"
-
-
-async def test_only_not_performed_report_cancels_without_upload(bench: ResultsBench) -> None:
-    assert (await bench.receive(replace(make_report(not_performed=absent("L1")), observations=()))).state is DELIVERED
-    assert await bench.line_states() == ["accepted", "cancelled", "accepted"]
-    assert await bench.clinic_reports() == []
-    (text,) = bench.event_texts("result")
-    assert "L0, L2" in text
-
-
-async def test_values_beside_completed_line_rejection_held_then_released(bench: ResultsBench) -> None:
-    await bench.receive(make_report(lines=("L0",)))
-    held = await bench.receive(make_report(report_id="mixed", lines=("L0", "L1"), not_performed=absent("L0")))
-    assert (held.hold_reason, "not_performed: names L0" in (held.reason or "")) == (HoldReason.QUESTION, True)
-    await bench.release(held)
-    assert await bench.line_states() == ["completed", "completed", "accepted"]
-    assert "L0" in bench.event_texts("delivered")[-1]
-
-
-async def test_rejection_after_pending_final_report_is_held(bench: ResultsBench) -> None:
-    bench.inject_faults(AWAY)
-    assert (await bench.receive(make_report(lines=("L0",)))).state is MATCHED
-    assert (await bench.receive(rejection("L0"))).hold_reason is HoldReason.LINE_HAS_RESULT
-    await end_outage(bench)
-    assert (await bench.order_status()).lines[bench.placed.lines[0].procedure_request] == "completed"
-    assert len(await bench.clinic_reports()) == 1
-
-
-@pytest.mark.parametrize("how", ["cancelled", "line withdrawn", "order withdrawn"])
-async def test_line_ended_while_report_pending_holds_report(bench: ResultsBench, how: str) -> None:
-    bench.inject_faults(AWAY)
-    lines = ("L0",) if how == "line withdrawn" else ("L0", "L1")
-    await bench.receive(make_report(haemoglobin("1"), lines=lines))
-
+async def cancel_first_line(bench: ResultsBench) -> None:
     def cancel(uow: Any) -> None:
         line = uow.orders.line(LineKey("L0")).transition_to(LineState.CANCELLED, bench.clock.now(), ("lost",))
         uow.orders.save_line(line)
         uow.jobs.add(jobs.update_line_task(line, jobs.TASK_CANCELLED, bench.clock.now()))
         uow.commit()
 
-    if how == "cancelled":
-        await bench.store.run(cancel)
-    else:
-        await bench.withdraw(*([LineKey("L0")] if how == "line withdrawn" else []))
-    await end_outage(bench)
-    held = await bench.get_report("m1")
-    assert held.hold_reason is HoldReason.LINES_ENDED
-    assert await bench.clinic_reports() == []
-    await bench.release(held)
-    assert (await bench.get_report("m1")).state is DELIVERED
-    states = {"cancelled": ["cancelled", "completed"], "line withdrawn": ["withdrawn", "accepted"]}
-    assert (await bench.line_states())[:2] == states.get(how, ["withdrawn"] * 2)
+    await bench.store.run(cancel)
 
 
-async def test_two_pending_reports_do_not_retract_result(bench: ResultsBench) -> None:
-    """Of two reports on their way, neither takes back the result of the other."""
-    bench.inject_faults(AWAY)
-    await bench.receive(make_report(report_id="other", lines=("L0", "L1"), not_performed=absent("L0")))
+async def wait_a_minute(bench: ResultsBench) -> None:
     bench.clock.time += timedelta(minutes=1)
-    await bench.receive(make_report(lines=("L0",)))
-    await end_outage(bench)
-    assert await bench.report_states() == [ReportState.HELD, DELIVERED]
+
+
+VALUE = haemoglobin("1")
+EARLY = make_report(haemoglobin("1", status=ObservationStatus.PRELIMINARY), status=ReportStatus.PRELIMINARY, version=1, **L0)
+HISTORIES: dict[str, tuple[Step, ...]] = {
+    "a report that only says not performed uploads nothing": (get(empty("L1")), lines("accepted", "cancelled"), reads()),
+    "values beside the rejection of a completed line": (
+        get(make_report(**L0)),
+        get(make_report(report_id="mixed", **L01, not_performed=absent("L0")), QUESTION, "not_performed: names L0"), release(2),
+        lines("completed", "completed")),
+    "a rejection after a final report that is on its way": (
+        faults(AWAY), get(make_report(VALUE, **L0), MATCHED), get(rejection("L0"), HAS_RESULT), works(), reads("1"),
+        lines("completed")),
+    # of two reports on their way, neither takes back the result of the other
+    "a rejection before a final report, both on their way": (
+        faults(AWAY), get(make_report(report_id="other", **L01, not_performed=absent("L0")), MATCHED), act(wait_a_minute),
+        get(make_report(**L0), MATCHED), works(), states(HELD, DELIVERED), lines("completed")),
+    "a line cancelled while its report is on its way": (
+        faults(AWAY), get(make_report(VALUE, **L01), MATCHED), act(cancel_first_line), works(), now(1, ENDED), reads(),
+        release(1),
+        reads("1"), lines("cancelled", "completed")),
+    "a line withdrawn while its report is on its way": (
+        faults(AWAY), get(make_report(VALUE, **L0), MATCHED), withdraw("L0"), works(), now(1, ENDED), reads(), release(1),
+        reads("1"), lines("withdrawn")),
+    "an order withdrawn while its report is on its way": (
+        faults(AWAY), get(make_report(VALUE, **L0), MATCHED), withdraw(), works(), now(1, ENDED), reads(), release(1), reads("1"),
+        lines(*GONE)),
+    # the first one was never delivered, so that the second one is held as a first one
+    "a second version after a withdrawal, the first on its way": (
+        faults(AWAY), get(make_report(version=1), MATCHED), withdraw(), act(wait_a_minute),
+        get(make_report(haemoglobin("2"), version=2), UNEXPECTED), works(), now(1, ENDED), reads()),
+    "a new version after a withdrawal": (
+        get(EARLY), withdraw(), get(make_report(haemoglobin("15"), version=2, **L0)), values("1", "15"), lines(*GONE)),
+    "a rejection of a line that was withdrawn": (withdraw("L0"), get(rejection("L0")), lines("withdrawn")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", HISTORIES)
+async def test_line_that_has_ended_stays_so(case: str) -> None:
+    await play(HISTORIES[case])
+
+
+@pytest.mark.parametrize("message", [rejection("L0", "L1"), empty("L0", "L1"), rejection("L0")], ids=["two", "report", "one"])
+async def test_rejection_of_line_with_result_is_held(bench: ResultsBench, message: LabMessage) -> None:
+    """Once released it ends the lines that have no result, and its history says which has one."""
+    await bench.receive(make_report(**L0))
+    held = await bench.receive(message)
+    assert held.hold_reason is HAS_RESULT
     assert await bench.line_states() == ["completed", "accepted", "accepted"]
-
-
-# --- withdrawn by the partner: an operator may release results, and no Task moves
+    assert (await bench.release(held)).report.state is DELIVERED
+    ends = "accepted" if message == rejection("L0") else "cancelled"
+    assert await bench.line_states() == ["completed", ends, "accepted"]
+    assert bench.event_texts("result")[-1].endswith("L0 is completed, and stays so")
+    assert len(await bench.clinic_reports()) == 1, "an empty report is never sent"
 
 
 @pytest.mark.parametrize(
     "late",
-    [make_report(), make_report(lines=("L0",)), make_report(order=None, barcode="1000000017"), make_report(order="RNOBODY")],
+    [make_report(), make_report(**L0), make_report(order=None, barcode="1000000017"), make_report(order="RNOBODY")],
     ids=["order", "line", "barcode", "matched by hand"],
 )
 async def test_first_report_for_withdrawn_order_held_then_released(bench: ResultsBench, late: LabReport) -> None:
+    """An operator may release it, and no Task moves."""
     await bench.withdraw()
     assert (await bench.get_order()).state is OrderState.CLOSED
     before = await bench.order_status()
     held = await bench.receive(late)
     if held.state is ReportState.UNMATCHED:
         held = (await bench.match(held, "L0")).report
-    assert held.hold_reason is HoldReason.UNEXPECTED
+    assert held.hold_reason is UNEXPECTED
     assert await bench.clinic_reports() == []
     await bench.release(held)
     assert (await bench.get_report("m1")).state is DELIVERED
     assert len(await bench.clinic_reports()) == 1
-    assert await bench.line_states() == ["withdrawn"] * 3
+    assert await bench.line_states() == GONE
     assert (await bench.order_status(), await bench.jobs()) == (before, ())
 
 
-async def test_new_version_after_withdrawal_moves_no_task(bench: ResultsBench) -> None:
-    early = haemoglobin("5", status=ObservationStatus.PRELIMINARY)
-    first = await bench.receive(make_report(early, status=ReportStatus.PRELIMINARY, lines=("L0",), version=1))
-    assert first.state is DELIVERED
-    await bench.withdraw()
-    before = await bench.order_status()
-    newer = await bench.receive(make_report(haemoglobin("15"), lines=("L0",), version=2))
-    assert (newer.state, await bench.values()) == (DELIVERED, ["5", "15"])
-    assert (await bench.order_status(), await bench.line_states()) == (before, ["withdrawn"] * 3)
-
-
-@pytest.mark.parametrize("names", [{"lines": ("L0", "L1")}, {}], ids=["lines", "all"])
+@pytest.mark.parametrize("names", [L01, {}], ids=["lines", "all"])
 async def test_withdrawn_line_does_not_delay_others(bench: ResultsBench, names: dict[str, Any]) -> None:
     await bench.withdraw(LineKey("L1"))
     assert (await bench.receive(make_report(**names))).state is DELIVERED
     (found,) = await bench.clinic_reports()
-    requests = [line.procedure_request for line in bench.placed.lines]
-    assert [request in found.lines for request in requests] == [True, False, not names]
+    assert [line.procedure_request in found.lines for line in bench.placed.lines] == [True, False, not names]
     assert (await bench.line_states())[:2] == ["completed", "withdrawn"]
     assert ("L1 was withdrawn" in bench.event_texts("result")[0]) is bool(names)
-    assert (await bench.receive(rejection("L1"))).state is DELIVERED
-    assert (await bench.line_states())[:2] == ["completed", "withdrawn"], "its rejection does nothing"
-
-
-async def test_second_version_of_undelivered_report_is_held(bench: ResultsBench) -> None:
-    """After a withdrawal a second version is held as a first one, because the first was never delivered."""
-    bench.inject_faults(AWAY)
-    await bench.receive(make_report(version=1))
-    await bench.withdraw()
-    bench.clock.time += timedelta(hours=1)
-    newer = await bench.receive(make_report(haemoglobin("2"), version=2, issued=NOW + timedelta(hours=1)))
-    assert newer.hold_reason is HoldReason.UNEXPECTED
-    await end_outage(bench)
-    assert (await bench.get_report("m1")).hold_reason is HoldReason.LINES_ENDED
-    assert await bench.clinic_reports() == []

@@ -18,7 +18,6 @@ from lab_agent import bootstrap
 from lab_agent.domain.ids import JobId, OrderKey
 from lab_agent.domain.lab_messages import (
     Document,
-    LabMessage,
     LabRejection,
     NotPerformed,
     ObservationStatus,
@@ -40,6 +39,7 @@ from tests.harness.databases import execute
 from tests.harness.documents import PDF
 from tests.harness.paths import MAPPINGS
 from tests.harness.results import AWAY, NOW, ORDER, ResultsBench, haemoglobin, make_report, open_bench, refused
+from tests.integration.results.histories import Step, act, dismiss, faults, get, lines, now, play, release, same
 
 DELIVERED, DISMISSED, HELD = ReportState.DELIVERED, ReportState.DISMISSED, ReportState.HELD
 UNMAPPED, UNMATCHED, MATCHED = ReportState.UNMAPPED, ReportState.UNMATCHED, ReportState.MATCHED
@@ -62,14 +62,10 @@ def local(code: str = "NEW", unit: str = "g/l") -> Any:
     return haemoglobin("1", code=Coding(code=code), value_quantity=Quantity(value=Decimal("1.0"), unit=unit))
 
 
-def add_row(table: Path, row: str) -> None:
-    with table.open("a") as file:
-        file.write(row + "\n")
-
-
-def forget_codes(bench: ResultsBench, folder: Path) -> None:
-    (folder / "codes.csv").write_text("code,loinc\nOTHER,718-7\n")
-    bench.mappings.reload()
+def add_rows(folder: Path) -> None:
+    for table, row in (("codes.csv", "NEW,718-7,Hemoglobin,"), ("units.csv", "g/dL,g/dL")):
+        with (folder / table).open("a") as file:
+            file.write(f"{row}\n")
 
 
 # --- mapping tables
@@ -80,8 +76,7 @@ async def test_mapping_release_previews_then_releases_reports(mapped: ResultsBen
     code = await mapped.receive(make_report(local(unit="g/dL"), report_id="a", lines=("L0",)))
     unit = await mapped.receive(make_report(local("HGB", "furlong"), report_id="b", lines=("L1",)))
     assert [code.state, unit.state] == [UNMAPPED, UNMAPPED]
-    add_row(folder / "codes.csv", "NEW,718-7,Hemoglobin,")
-    add_row(folder / "units.csv", "g/dL,g/dL")
+    add_rows(folder)
     assert mapped.mappings.reload()
     preview = await operator_results.preview_mapping_release(mapped.store, mapped.matcher, now=mapped.clock.now())
     assert {each.key: each.state for each in preview} == {code.key: MATCHED, unit.key: UNMAPPED}
@@ -98,7 +93,7 @@ async def test_mapping_release_skips_concurrently_decided_reports(
 ) -> None:
     """A report that somebody else decides meanwhile is left to them."""
     found = [await mapped.receive(make_report(local(), report_id=name, lines=(name,))) for name in ("L0", "L1")]
-    add_row(folder / "codes.csv", "NEW,718-7,Hemoglobin,")
+    add_rows(folder)
     mapped.mappings.reload()
     await mapped.dismiss(found[0])
     monkeypatch.setattr(operator_results, "_unmapped_reports", lambda _: found)  # as they were listed before
@@ -107,17 +102,12 @@ async def test_mapping_release_skips_concurrently_decided_reports(
     assert await mapped.report_states() == [DISMISSED, MATCHED]
 
 
-async def test_unreadable_mapping_tables_hold_report(folder: Path) -> None:
-    (folder / "codes.csv").write_text("nonsense\n")
-    async with open_bench({"mappings": folder}) as bench:
-        assert (await bench.receive(make_report())).state is UNMAPPED
-
-
 async def test_mapping_changed_before_delivery_holds_report(mapped: ResultsBench, folder: Path) -> None:
     """Its lines wait again; once another process has released it, ours reads the tables anew."""
     mapped.inject_faults(AWAY)
     assert (await mapped.receive(make_report(local("HGB"), lines=("L1",)))).state is MATCHED
-    forget_codes(mapped, folder)
+    (folder / "codes.csv").write_text("code,loinc\nOTHER,718-7\n")
+    mapped.mappings.reload()
     mapped.inject_faults()
     await mapped.run_until_idle()
     assert await mapped.report_states() == [UNMAPPED]
@@ -132,14 +122,68 @@ async def test_mapping_changed_before_delivery_holds_report(mapped: ResultsBench
 # --- decisions
 
 
-async def test_unmatched_report_is_matched_by_operator(bench: ResultsBench) -> None:
-    lost = await bench.receive(LOST)
-    assert lost.state is UNMATCHED
+async def match_to_nobody(bench: ResultsBench) -> None:
+    lost = await bench.get_report("m1")
     with pytest.raises(StoreError):
         await operator_results.match_result(bench.store, bench.matcher, lost.key, OrderKey("RNOBODY"), lines=(), **bench.who)
-    assert (await bench.match(lost, "L0")).moved
-    assert await bench.report_states() == [DELIVERED]
-    assert "I asked" in bench.event_texts("operator")[0]
+
+
+def order(state: OrderState) -> Step:
+    async def found(bench: ResultsBench) -> OrderState:
+        return (await bench.get_order()).state
+
+    return same(found, state)
+
+
+def about(*names: str) -> Step:
+    """The lines of the only report that the clinic reads."""
+
+    async def found(bench: ResultsBench) -> list[str]:
+        (report,) = await bench.clinic_reports()
+        return [f"L{n}" for n, line in enumerate(bench.placed.lines) if line.procedure_request in report.lines]
+
+    return same(found, list(names))
+
+
+def match(number: int, *lines: str) -> Step:
+    async def step(bench: ResultsBench) -> None:
+        assert (await bench.match(await bench.get_report(f"m{number}"), *lines)).moved
+
+    return act(step)
+
+
+EARLY = {"status": ReportStatus.PARTIAL, "lines": ("L0",)}
+HISTORIES: dict[str, tuple[Step, ...]] = {
+    "an unmatched report is matched": (
+        get(LOST, UNMATCHED), act(match_to_nobody), match(1, "L0"), now(1, DELIVERED), lines("completed")),
+    "what cannot be written as FHIR is not released": (
+        get(make_report(haemoglobin("1", code=Coding(code="HGB"))), UNMAPPED), release(1, moved=False), now(1, UNMAPPED)),
+    "the last open item that is dismissed closes its order": (
+        faults(refused()), get(make_report(report_id="addendum", completes=()), MATCHED), get(make_report()),
+        order(OrderState.HANDED_OVER), dismiss(1), order(OrderState.CLOSED)),
+    # the final report is stuck, and nobody has given it up
+    "a superseded version that is dismissed reopens its lines": (
+        faults(refused()), get(make_report(version=1, lines=("L0",)), MATCHED),
+        get(make_report(haemoglobin("1", status=ObservationStatus.PRELIMINARY), version=2, **EARLY),
+        HoldReason.WAITS_FOR_VERSION),
+        release(2), lines("resulted"), dismiss(1), lines()),
+    "a rejection for one line": (
+        get(LabRejection(order="RNOBODY", not_performed=(NotPerformed(reason="broken"),)), UNMATCHED), match(1, "L1"),
+        lines("accepted", "cancelled")),
+    "a code that the order lacks": (
+        get(make_report(order="RNOBODY", items=("HB-NEW",)), UNMATCHED), match(1, "L0"), lines("completed"), about("L0")),
+    "items of other lines": (
+        get(make_report(order="RNOBODY", items=("004.001", "002.001")), UNMATCHED), match(1, "L0"), lines("completed"),
+        about("L0")),
+    "completed codes of other lines": (
+        get(make_report(order="RNOBODY", items=("001.001", "004.001"), completes=("001.001", "004.001")), UNMATCHED),
+        match(1, "L0"), lines("completed"), about("L0")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", HISTORIES)
+async def test_operator_decides_about_one_result(case: str) -> None:
+    await play(HISTORIES[case])
 
 
 async def test_decision_on_changed_report_is_rejected(bench: ResultsBench) -> None:
@@ -155,12 +199,6 @@ async def test_decision_on_changed_report_is_rejected(bench: ResultsBench) -> No
             assert await bench.report_states() == [UNMATCHED]
     with pytest.raises(InvalidTransitionError):
         await bench.release(lost)
-
-
-async def test_unmappable_report_cannot_be_released(bench: ResultsBench) -> None:
-    unmapped = await bench.receive(make_report(haemoglobin("1", code=Coding(code="HGB"))))
-    decided = await bench.release(unmapped)
-    assert (decided.moved, decided.report.state) == (False, UNMAPPED)
 
 
 async def test_dismissed_report_is_final_and_has_its_history(bench: ResultsBench) -> None:
@@ -209,26 +247,6 @@ async def test_dismissal_of_completing_report_reopens_line(bench: ResultsBench, 
     assert await bench.line_states() == ["completed"] * 3
 
 
-async def test_dismissing_last_open_item_closes_order(bench: ResultsBench) -> None:
-    bench.inject_faults(refused())
-    addendum = await bench.receive(make_report(report_id="addendum", completes=()))
-    await bench.receive(make_report())
-    assert (await bench.get_order()).state is OrderState.HANDED_OVER
-    await bench.dismiss(addendum)
-    assert (await bench.get_order()).state is OrderState.CLOSED
-    assert (await bench.order_status()).order == "completed"
-
-
-async def test_superseded_version_reopens_its_lines(bench: ResultsBench) -> None:
-    bench.inject_faults(refused())
-    first = await bench.receive(make_report(version=1, lines=("L0",)))
-    early = haemoglobin("1", status=ObservationStatus.PRELIMINARY)
-    await bench.release(await bench.receive(make_report(early, version=2, lines=("L0",), status=ReportStatus.PARTIAL)))
-    assert await bench.line_states() == ["resulted", "accepted", "accepted"], "the final report is stuck; nobody gave it up"
-    await bench.dismiss(first)
-    assert await bench.line_states() == ["accepted"] * 3
-
-
 async def test_missing_document_dead_letters_delivery(bench: ResultsBench) -> None:
     """A document that is no longer kept dead-letters its delivery with that reason."""
     bench.inject_faults(AWAY)
@@ -257,27 +275,6 @@ async def test_pdf_is_generated_when_lis_sends_none() -> None:
         printed = (await bench.partner.download_document(found.documents[0])).content
         assert "718-7" in PdfReader(BytesIO(printed)).pages[0].extract_text()
         assert set((await bench.order_status()).lines.values()) == {"completed"}
-
-
-CODED = {"items": ("001.001", "004.001")}
-CHOSEN: dict[str, tuple[LabMessage, str, list[str]]] = {
-    "a rejection": (LabRejection(order="RNOBODY", not_performed=(NotPerformed(reason="broken"),)), "L1", ["cancelled"]),
-    "a code that the order lacks": (make_report(order="RNOBODY", items=("HB-NEW",)), "L0", ["completed"]),
-    "items of other lines": (make_report(order="RNOBODY", items=("004.001", "002.001")), "L0", ["completed"]),
-    "completed codes": (make_report(order="RNOBODY", **CODED, completes=CODED["items"]), "L0", ["completed"]),
-}
-
-
-@pytest.mark.parametrize("case", CHOSEN)
-async def test_matching_is_about_the_chosen_line_alone(bench: ResultsBench, case: str) -> None:
-    message, line, states = CHOSEN[case]
-    await bench.match(await bench.receive(message), line)
-    number = int(line[1])
-    assert await bench.line_states() == [*["accepted"] * number, *states, *["accepted"] * (2 - number)]
-    if states == ["completed"]:
-        (found,) = await bench.clinic_reports()
-        assert found.lines == {bench.placed.lines[number].procedure_request}
-        assert case.startswith("items") or found.resource["code"]["coding"][0]["code"] == "001.001"
 
 
 # --- all results that wait for one cause

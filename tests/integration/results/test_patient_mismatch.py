@@ -13,13 +13,14 @@ from typing import Any
 import pytest
 
 from lab_agent.domain.ids import OrderKey
-from lab_agent.domain.lab_messages import LabRejection, NotPerformed, ReportedPatient
+from lab_agent.domain.lab_messages import LabRejection, LabReport, NotPerformed, ReportedPatient
 from lab_agent.domain.report_records import HoldReason, ReportRecord
 from lab_agent.domain.state_machines import ReportState
 from lab_agent.domain.values import Identifier, PartialDate
 from lab_agent.workflow.result_inbox import StoreInbox
 from tests.harness.result_doors import DOORS, ResultMessage, open_door
 from tests.harness.results import NOW, ORDER, ResultsBench, haemoglobin, make_report, open_bench
+from tests.integration.results.histories import Step, act, get, lines, now, play, release
 
 ANNA = {"family": "Sample", "gender": "female", "birth_date": "1980-02-29", "identifiers": [{"system": "urn:p", "value": "1"}]}
 OTHER = ReportedPatient(birth_date=date(1971, 12, 24), gender="male", identifiers=(Identifier(system="urn:p", value="31415"),))
@@ -59,48 +60,39 @@ async def test_other_patient_is_held_and_released_for_this_order(anna: ResultsBe
     assert len(await anna.clinic_reports()) == 1
 
 
-async def test_release_answers_no_other_question(anna: ResultsBench) -> None:
-    """An operator who looked at the patient has not looked at the values."""
-    held = await anna.receive(make_report(patient=OTHER, **ODD))
-    assert held.hold_reason is MISMATCH
-    await anna.release(held)
-    asked = await anna.get_report("m1")
-    assert asked.hold_reason is QUESTION
-    await anna.release(asked)
-    assert (await anna.get_report("m1")).state is DELIVERED
+def set_mismatch(to: str) -> Step:
+    def change(bench: ResultsBench) -> None:
+        results = bench.settings.results.model_copy(update={"patient_mismatch": to})
+        bench.settings = bench.settings.model_copy(update={"results": results})
+
+    return act(change)
 
 
-async def test_answer_to_another_question_does_not_answer_it(anna: ResultsBench) -> None:
-    """Held for something else while nothing was compared, then the setting changes: the patient is asked about."""
-
-    def set_mismatch(to: str) -> None:
-        results = anna.settings.results.model_copy(update={"patient_mismatch": to})
-        anna.settings = anna.settings.model_copy(update={"results": results})
-
-    set_mismatch("ignore")
-    asked = await anna.receive(make_report(patient=OTHER, **ODD))
-    assert asked.hold_reason is QUESTION
-    set_mismatch("hold")
-    await anna.release(asked)
-    assert (await anna.get_report("m1")).hold_reason is MISMATCH
+def other(version: int = 1, **more: Any) -> LabReport:
+    return make_report(haemoglobin(f"{version}"), patient=OTHER, version=version, **more)
 
 
-async def test_later_version_is_compared_anew(anna: ResultsBench) -> None:
-    """Also behind one that was released, and one of the same patient."""
-    await anna.release(await anna.receive(make_report(patient=OTHER, version=1)))
-    assert (await anna.receive(make_report(patient=SAME, version=2))).state is DELIVERED
-    assert anna.event_texts("warning") == []
-    assert (await anna.receive(make_report(haemoglobin("7.7"), patient=OTHER, version=3))).hold_reason is MISMATCH
-    assert (await anna.receive(make_report(haemoglobin("8.8"), patient=SAME, version=4))).state is DELIVERED
-    assert (await anna.get_report("m3")).state is ReportState.SUPERSEDED
+ABSENT = NotPerformed(line="L0", reason="clotted")
+KNOW_ANNA = act(lambda bench: bench.know_patient(**ANNA))
+HISTORIES: dict[str, tuple[Step, ...]] = {
+    # an operator who looked at the patient has not looked at the values
+    "a release answers no other question": (
+        get(other(**ODD), MISMATCH), release(1, moved=False), now(1, QUESTION), release(1), now(1, DELIVERED)),
+    # held for something else while nothing was compared, then the setting changes
+    "an answer to another question does not answer it": (
+        set_mismatch("ignore"), get(other(**ODD), QUESTION), set_mismatch("hold"), release(1, moved=False), now(1, MISMATCH)),
+    "a later version is compared anew": (
+        get(other(1), MISMATCH), release(1), get(make_report(patient=SAME, version=2)), get(other(3), MISMATCH),
+        get(make_report(haemoglobin("8.8"), patient=SAME, version=4)), now(3, ReportState.SUPERSEDED)),
+    "a rejection for another patient cancels nothing": (
+        get(LabRejection(order=ORDER, not_performed=(ABSENT,), patient=OTHER), MISMATCH), lines(), release(1),
+        lines("cancelled")),
+}  # fmt: skip
 
 
-async def test_rejection_for_another_patient_cancels_nothing(anna: ResultsBench) -> None:
-    rejection = LabRejection(order=ORDER, not_performed=(NotPerformed(line=anna.line_key(0), reason="clotted"),), patient=OTHER)
-    held = await anna.receive(rejection)
-    assert (held.hold_reason, await anna.line_states()) == (MISMATCH, ["accepted"] * 3)
-    await anna.release(held)
-    assert (await anna.line_states())[0] == "cancelled"
+@pytest.mark.parametrize("case", HISTORIES)
+async def test_patient_is_asked_about_alone_and_anew(case: str) -> None:
+    await play((KNOW_ANNA, *HISTORIES[case]))
 
 
 async def test_result_given_to_another_order_is_compared_with_that(anna: ResultsBench) -> None:
@@ -110,13 +102,18 @@ async def test_result_given_to_another_order_is_compared_with_that(anna: Results
     assert (await anna.match(lost)).report.hold_reason is MISMATCH
 
 
-@pytest.mark.parametrize(("setting", "is_known", "warnings"), [("note", True, 1), ("ignore", True, 0), ("hold", False, 1)])
-async def test_result_goes_with_a_warning_by_the_setting(setting: str, is_known: bool, warnings: int) -> None:
+@pytest.mark.parametrize(
+    ("setting", "is_known", "patient", "warnings"),
+    [("note", True, OTHER, 1), ("ignore", True, OTHER, 0), ("hold", False, OTHER, 1), ("hold", True, SAME, 0)],
+)
+async def test_result_goes_with_a_warning_by_the_setting(
+    setting: str, is_known: bool, patient: ReportedPatient, warnings: int
+) -> None:
     """Also where nothing can be compared, as the identity is not kept any more."""
     async with open_bench({"patient_mismatch": setting}) as bench:
         if is_known:
             await bench.know_patient(**ANNA)
-        assert (await bench.receive(make_report(patient=OTHER))).state is DELIVERED
+        assert (await bench.receive(make_report(patient=patient))).state is DELIVERED
         assert len(bench.event_texts("warning")) == warnings
 
 
@@ -151,10 +148,9 @@ NAMED: tuple[tuple[dict[str, str], str | None], ...] = (
     ({"family": "OBRIEN", "given": "Anna", "birth_date": "1980-02-29"}, None),
     ({"family": "-", "given": ".", "sex": "female"}, None),
 )
-FIRST, *OTHERS = DOORS
 
 
-@pytest.mark.parametrize("door", [FIRST, *(pytest.param(each, marks=pytest.mark.slow) for each in OTHERS)])
+@pytest.mark.parametrize("door", DOORS)
 async def test_result_naming_another_patient_is_held(bench: ResultsBench, tmp_path: Path, door: str) -> None:
     """Over every adapter alike; the name itself goes nowhere but into the vault."""
     names = {"family": "Müller-Sample", "given": ["Anna", "Maria"], "other_names": [{"use": "maiden", "family": "O'Brien"}]}
@@ -162,7 +158,7 @@ async def test_result_naming_another_patient_is_held(bench: ResultsBench, tmp_pa
     async with open_door(door, StoreInbox(bench.store, bench.clock, "lis"), tmp_path / "lis") as laboratory:
         for number, (named, differing) in enumerate(NAMED):
             said: dict[str, Any] = {"report_id": f"B{number}", "value": "1", "code": "718-7", "issued": NOW, "effective": NOW}
-            await laboratory.send(ResultMessage(**said, order=ORDER, patient=named))
+            await laboratory.send(ResultMessage(**said, accession="A-1", patient=named))
             await bench.run_until_idle()
             report = await newest(bench)
             assert report.hold_reason is (MISMATCH if differing else None), named

@@ -11,7 +11,6 @@ from datetime import UTC, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any
 
-import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
@@ -250,7 +249,6 @@ RAW_REPORT = some(
 )
 
 
-@pytest.mark.slow
 @given(RAW_REPORT)
 @settings(max_examples=10 * EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 def test_accepted_message_produces_valid_stu3(tree: dict[str, Any]) -> None:

@@ -94,7 +94,7 @@ async def test_versions_whose_times_contradict_arrival_held(bench: ResultsBench)
     assert [each.hold_reason for each in held] == [HoldReason.CONFLICTING_VERSION] * 2
 
 
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 8))])
+@pytest.mark.parametrize("seed", range(8))
 async def test_versions_go_in_order_however_their_jobs_meet(bench: ResultsBench, seed: int) -> None:
     """Jobs run in any order while versions arrive, the service fails now and then, and workers are killed."""
     rng = Random(seed)

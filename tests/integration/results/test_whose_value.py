@@ -37,11 +37,9 @@ def on_tube(value: str, test: str | None = GLUCOSE, *, tube: str = TUBE, **more:
 
 
 def cases(table: Mapping[str, Case]) -> Any:
-    """Each case through each door; those that are not slow are the first of a table, through the first door."""
-    ways = [(adapter, name) for name in table for adapter in DOORS]
+    """Each case through each door."""
     return pytest.mark.parametrize(("adapter", "case"), [
-        pytest.param(adapter, table[name], id=f"{adapter}: {name}", marks=[pytest.mark.slow] if number else [])
-        for number, (adapter, name) in enumerate(ways)
+        pytest.param(adapter, case, id=f"{adapter}: {name}") for name, case in table.items() for adapter in DOORS
     ])  # fmt: skip
 
 
@@ -73,10 +71,6 @@ SHARED_TUBES = {
     "the laboratory gave both one number": Case(
         (Place("A", accession="F1"), Place("B", (CREATININE,), SECOND_TUBE, accession="F1"),
          Say("5.4", said={"accession": "F1", "item": GLUCOSE})), {"A": "5.4"}
-    ),
-    "one number, and both have ordered the test": Case(
-        (Place("A", accession="F1"), Place("B", tube=SECOND_TUBE, accession="F1"),
-         Say("5.4", said={"accession": "F1", "item": GLUCOSE}, comes_to=WAITS, names=("A", "B"))), {}
     ),
 }  # fmt: skip
 
@@ -127,22 +121,6 @@ IDENTITY = {
 
 @cases(IDENTITY)
 async def test_report_stays_with_its_order(adapter: str, case: Case, tmp_path: Path) -> None:
-    await play(case, adapter, tmp_path)
-
-
-def _other(*parts: str) -> Mapping[str, str]:
-    """Anna, with these parts of Bert."""
-    return {**PATIENTS["anna"], **{part: PATIENTS["bert"][part] for part in parts}}
-
-
-PATIENT = {
-    what: Case((Place("A"), Say("5.4", order="A", said={"item": GLUCOSE}, patient=_other(*parts), comes_to=WAITS)), {})
-    for what, parts in {"birth date": ("birth_date",), "sex": ("sex",), "number": ("id",), "name": ("family", "given")}.items()
-}
-
-
-@cases(PATIENT)
-async def test_message_of_another_patient_is_held(adapter: str, case: Case, tmp_path: Path) -> None:
     await play(case, adapter, tmp_path)
 
 

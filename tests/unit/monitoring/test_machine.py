@@ -78,11 +78,10 @@ async def test_secret_file_readable_by_others_found(open_folder: Path, mode: int
 
 def test_folder_that_others_may_not_enter_protects_the_file(open_folder: Path) -> None:
     file = open_folder / "lab-agent.toml"
-    file.touch()
-    file.chmod(0o644)
-    assert is_readable_by_others(file)
-    open_folder.chmod(0o700)
-    assert not is_readable_by_others(file)
+    file.touch(0o644)
+    for mode, readable in ((0o755, True), (0o700, False)):
+        open_folder.chmod(mode)
+        assert is_readable_by_others(file) is readable
 
 
 @pytest.mark.parametrize(

@@ -127,7 +127,7 @@ REPLACED, SAMPLE = ConditionId.CATALOGUE_REPLACED, ConditionId.CATALOGUE_SAMPLE
 
 @dataclass
 class Catalogues:
-    """A store into which catalogues are imported, a minute after each other; each has the tables of the sample, and these tests."""
+    """A store into which catalogues are imported, a minute after each other; each is the sample with these tests."""
 
     store: Store
     folder: Path
