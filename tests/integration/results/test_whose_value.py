@@ -53,25 +53,19 @@ SHARED_TUBES = {
     "the test is of one": Case((*SHARED, on_tube("5.4")), {"A": "5.4"}),
     "the later order has ended": Case((*SHARED, B_ENDED, on_tube("5.4")), {"A": "5.4", "B": "61"}),
     "one is open, and nothing names a test": Case(
-        (*SHARED, B_ENDED, on_tube("5.4", None, said={"code": "14749-6"})), {"A": "5.4", "B": "61"}
-    ),
+        (*SHARED, B_ENDED, on_tube("5.4", None, said={"code": "14749-6"})), {"A": "5.4", "B": "61"}),
     "both have ordered the test": Case((*BOTH, on_tube("5.4", comes_to=WAITS, names=("A", "B"))), {}),
     "neither has ordered the test": Case(
-        (*SHARED, on_tube("20", ALT, said={"code": "ALT"}, comes_to=WAITS, names=("A", "B"))), {}
-    ),
+        (*SHARED, on_tube("20", ALT, said={"code": "ALT"}, comes_to=WAITS, names=("A", "B"))), {}),
     "the only one has not ordered what the code is of": Case(
-        (Place("A"), on_tube("61", None, said={"code": "CREA"}, comes_to=WAITS, names=("A",))), {}
-    ),
+        (Place("A"), on_tube("61", None, said={"code": "CREA"}, comes_to=WAITS, names=("A",))), {}),
     "it was collected before the later order": Case(
-        (Place("A"), Place("B", hours=48), on_tube("5.4")), {"A": "5.4"}
-    ),
+        (Place("A"), Place("B", hours=48), on_tube("5.4")), {"A": "5.4"}),
     "the patient is of one": Case(
-        (Place("A"), Place("B", patient="bert"), on_tube("5.4", patient=PATIENTS["anna"])), {"A": "5.4"}
-    ),
+        (Place("A"), Place("B", patient="bert"), on_tube("5.4", patient=PATIENTS["anna"])), {"A": "5.4"}),
     "the laboratory gave both one number": Case(
         (Place("A", accession="F1"), Place("B", (CREATININE,), SECOND_TUBE, accession="F1"),
-         Say("5.4", said={"accession": "F1", "item": GLUCOSE})), {"A": "5.4"}
-    ),
+         Say("5.4", said={"accession": "F1", "item": GLUCOSE})), {"A": "5.4"}),
 }  # fmt: skip
 
 
@@ -97,26 +91,27 @@ def second(**more: Any) -> Say:
 
 _WHOLE = {"A": "4.9"}
 _KEPT = {"A": "14.9"}
+
+
+def both(later: Place, said: Say, reads: dict[str, str]) -> Case:
+    """The first version, the later order, and the second version."""
+    return Case((A, FIRST, later, said), reads)
+
+
+A = Place("A")
 IDENTITY = {
-    "its tube is another patient's by now": Case((Place("A"), FIRST, used_again(), second(said={"barcode": TUBE})), _WHOLE),
-    "its tube is in a later order of the patient": Case(
-        (Place("A"), FIRST, used_again(patient="anna"), second(said={"barcode": TUBE})), _WHOLE
-    ),
-    "its tube is in an order of another test": Case(
-        (Place("A"), FIRST, used_again(tests=(CREATININE,)), second(said={"barcode": TUBE, "item": None})), _WHOLE
-    ),
-    "it names another order": Case((Place("A"), FIRST, used_again(), second(order="B", comes_to=WAITS)), _KEPT),
-    "it names a line of another order": Case((Place("A"), FIRST, used_again(), second(line_of="B", comes_to=WAITS)), _KEPT),
-    "it names the number of another order": Case(
-        (Place("A"), FIRST, used_again(), second(said={"accession": "F2"}, comes_to=WAITS)), _KEPT
-    ),
-    "it names the tube of another order": Case(
-        (Place("A"), FIRST, used_again(tube=SECOND_TUBE), second(said={"barcode": SECOND_TUBE}, comes_to=WAITS)), _KEPT
-    ),
-    "it names the patient of another order": Case(
-        (Place("A"), FIRST, used_again(), second(said={"barcode": TUBE}, patient=PATIENTS["bert"], comes_to=WAITS)), _KEPT
-    ),
-}
+    "its tube is another patient's by now": both(used_again(), second(said={"barcode": TUBE}), _WHOLE),
+    "its tube is in a later order of the patient": both(used_again(patient="anna"), second(said={"barcode": TUBE}), _WHOLE),
+    "its tube is in an order of another test": both(
+        used_again(tests=(CREATININE,)), second(said={"barcode": TUBE, "item": None}), _WHOLE),
+    "it names another order": both(used_again(), second(order="B", comes_to=WAITS), _KEPT),
+    "it names a line of another order": both(used_again(), second(line_of="B", comes_to=WAITS), _KEPT),
+    "it names the number of another order": both(used_again(), second(said={"accession": "F2"}, comes_to=WAITS), _KEPT),
+    "it names the tube of another order": both(
+        used_again(tube=SECOND_TUBE), second(said={"barcode": SECOND_TUBE}, comes_to=WAITS), _KEPT),
+    "it names the patient of another order": both(
+        used_again(), second(said={"barcode": TUBE}, patient=PATIENTS["bert"], comes_to=WAITS), _KEPT),
+}  # fmt: skip
 
 
 @cases(IDENTITY)
@@ -135,40 +130,27 @@ def _twice(hour: int, minute: int) -> dict[str, Any]:
     return {"issued": datetime(2026, 10, 25, hour, minute), "item": GLUCOSE}  # noqa: DTZ001 - it has no offset
 
 
-A = Place("A")
+CORRECTED: dict[str, Any] = {"corrected": True}
+SAID = then("14.9", "13:15")
 SEEMING_OLDER = {
-    "earlier, corrected": Case((A, then("14.9", "13:15"), then("4.9", "13:08", corrected=True)), _WHOLE),
-    "earlier, not corrected": Case((A, then("14.9", "13:15"), then("4.9", "13:08", comes_to=WAITS)), _KEPT),
-    "of the same moment, corrected": Case((A, then("14.9", "13:15"), then("4.9", "13:15", corrected=True)), _WHOLE),
-    "of the same moment, not corrected": Case((A, then("14.9", "13:15"), then("4.9", "13:15")), _WHOLE),
-    "earlier and earlier, corrected": Case(
-        (A, then("14.9", "13:15"), then("9.9", "13:08", corrected=True), then("4.9", "13:01", corrected=True)), _WHOLE
-    ),
+    "earlier, corrected": Case((A, SAID, then("4.9", "13:08", **CORRECTED)), _WHOLE),
+    "earlier, not corrected": Case((A, SAID, then("4.9", "13:08", comes_to=WAITS)), _KEPT),
+    "of the same moment, corrected": Case((A, SAID, then("4.9", "13:15", **CORRECTED)), _WHOLE),
+    "of the same moment, not corrected": Case((A, SAID, then("4.9", "13:15")), _WHOLE),
+    "earlier and earlier": Case((A, SAID, then("9.9", "13:08", **CORRECTED), then("4.9", "13:01", **CORRECTED)), _WHOLE),
     "corrected back to what it was, earlier": Case(
-        (A, then("4.9", "13:15"), then("14.9", "13:08", corrected=True), then("4.9", "13:01", corrected=True)), _WHOLE
-    ),
+        (A, then("4.9", "13:15"), then("14.9", "13:08", **CORRECTED), then("4.9", "13:01", **CORRECTED)), _WHOLE),
     "earlier, of a higher version": Case((A, then("14.9", "13:15", version=1), then("4.9", "13:08", version=2)), _WHOLE),
-    "later, of a lower version": Case(
-        (A, then("14.9", "13:15", version=2), then("4.9", "13:20", version=1, comes_to=WAITS)), _KEPT
-    ),
     "later, of a lower version, corrected": Case(
-        (A, then("14.9", "13:15", version=2), then("4.9", "13:20", version=1, corrected=True, comes_to=WAITS)), _KEPT
-    ),
-    "earlier than another correction, corrected": Case(
-        (A, then("9.9", "13:15"), then("14.9", "13:20", corrected=True), then("4.9", "13:18", corrected=True, comes_to=WAITS)),
-        _KEPT,
-    ),
+        (A, then("14.9", "13:15", version=2), then("4.9", "13:20", version=1, comes_to=WAITS, **CORRECTED)), _KEPT),
+    "earlier than another correction": Case(
+        (A, then("9.9", "13:15"), then("14.9", "13:20", **CORRECTED), then("4.9", "13:18", comes_to=WAITS, **CORRECTED)), _KEPT),
     "earlier, and the first that is final": Case(
-        (A, then("14.9", "13:15", status="preliminary"), then("4.9", "13:08", comes_to=WAITS), Release()), _WHOLE
-    ),
-    "earlier, not corrected, released": Case(
-        (A, then("14.9", "13:15"), then("4.9", "13:08", comes_to=WAITS), Release()), _WHOLE
-    ),
+        (A, then("14.9", "13:15", status="preliminary"), then("4.9", "13:08", comes_to=WAITS), Release()), _WHOLE),
     "earlier, and says the same": Case((A, then("4.9", "13:15"), then("4.9", "13:08", comes_to=SETTLED)), _WHOLE),
     "in the hour that comes twice, corrected": Case(
         (A, Say("14.9", order="A", said=_twice(2, 45)), Say("4.9", order="A", said={**_twice(2, 10), "status": "amended"})),
-        _WHOLE, datetime(2026, 10, 25, 2, tzinfo=UTC),
-    ),
+        _WHOLE, datetime(2026, 10, 25, 2, tzinfo=UTC)),
 }  # fmt: skip
 
 
@@ -179,14 +161,9 @@ async def test_later_message_of_earlier_time_is_not_dropped(adapter: str, case: 
 
 def _sent(*messages: tuple[str, str, str | None], since: int = 0, **more: Any) -> tuple[Say, ...]:
     """Messages (value, time, the sender's name of it) after `since` others; all but the very first are marked as corrections."""
+    statuses = ("final", *["amended"] * (since + len(messages)))
     return tuple(
-        Say(
-            value,
-            at=at,
-            order="A",
-            said={"item": GLUCOSE, "id": name, "written": number, "status": "amended" if number else "final"},
-            **more,
-        )
+        Say(value, at=at, order="A", said={"item": GLUCOSE, "id": name, "written": number, "status": statuses[number]}, **more)
         for number, (value, at, name) in enumerate(messages, since)
     )
 
