@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -21,9 +20,8 @@ from lab_agent.catalogue_service.versions import (
     mark_changed,
 )
 from lab_agent.conditions.model import AlertKey
-from lab_agent.store.unit_of_work import SqlStore
 from tests.harness.clock import VirtualClock
-from tests.harness.databases import execute, open_store
+from tests.harness.databases import InlineStore
 from tests.harness.paths import CATALOGUE
 
 DAY = timedelta(days=1)
@@ -34,8 +32,8 @@ HORIZON = VersionHorizon(7 * DAY, DAY)
 class Shop:
     """Where catalogues are imported, from a folder of the settings or by a person."""
 
-    store: SqlStore
     folder: Path
+    store: InlineStore = field(default_factory=InlineStore)
     clock: VirtualClock = field(default_factory=lambda: VirtualClock(datetime(2026, 11, 20, 12, tzinfo=UTC)))
 
     def cache(self, horizon: VersionHorizon = HORIZON, *, has_folder: bool = True) -> CatalogueCache:
@@ -64,7 +62,7 @@ class Shop:
 
     async def set_content(self, number: int, content: bytes = b"damaged") -> None:
         """Put other bytes in the place of a version, as a bad disk and a restored backup do; they are numbered from 1."""
-        execute(self.store, "UPDATE catalogues SET content = ? WHERE number = ?", content, number)
+        self.store.execute("UPDATE catalogues SET content = ? WHERE number = ?", content, number)
         await self.touch()
 
     async def touch(self) -> None:
@@ -80,7 +78,5 @@ class Shop:
 
 
 @pytest.fixture
-async def shop(tmp_path: Path) -> AsyncIterator[Shop]:
-    folder = Path(shutil.copytree(CATALOGUE, tmp_path / "catalogue"))
-    async with open_store(tmp_path / "lab.db") as store:
-        yield Shop(store, folder)
+def shop(tmp_path: Path) -> Shop:
+    return Shop(Path(shutil.copytree(CATALOGUE, tmp_path / "catalogue")))

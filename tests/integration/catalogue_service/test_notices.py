@@ -17,7 +17,7 @@ from lab_agent.catalogue_service.notices import (
     announce,
     lift_notices,
 )
-from tests.harness.databases import open_store
+from tests.harness.databases import InlineStore
 from tests.harness.paths import CATALOGUE
 from tests.integration.catalogue_service.conftest import DAY, Shop
 
@@ -106,7 +106,6 @@ async def test_unreadable_catalogue_gives_staleness_warning_until_readable(shop:
     assert await standing(shop, board) == ["stopped all sheet"]
 
 
-async def test_no_catalogue_gives_no_sheet_notices(tmp_path: Path) -> None:
-    async with open_store(tmp_path / "empty.db") as store:
-        seen = await NoticeBoard(store).load_overview(datetime(2026, 11, 20, tzinfo=UTC))
+async def test_no_catalogue_gives_no_sheet_notices() -> None:
+    seen = await NoticeBoard(InlineStore()).load_overview(datetime(2026, 11, 20, tzinfo=UTC))
     assert (seen.notices, seen.catalogue, seen.staleness_warning) == ((), None, None)

@@ -6,7 +6,7 @@ import asyncio
 import json
 import shlex
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ from lab_agent.settings.notify import NotifySettings
 from lab_agent.store.schema import upgrade
 from lab_agent.store.unit_of_work import SqlStore
 from tests.harness.clock import VirtualClock, wait_until
-from tests.harness.databases import open_store
+from tests.harness.databases import InlineStore
 from tests.harness.notifications import LIS_DOWN, NOW, make_alert
 
 SETTINGS = NotifySettings.model_validate({"command": {"sms": {"argv": ["true"]}}})
@@ -107,9 +107,8 @@ class Office:
 
 
 @pytest.fixture
-async def office(tmp_path: Path) -> AsyncIterator[Office]:
-    async with open_store(tmp_path / "lab.db") as store:
-        yield Office(store)
+def office() -> Office:
+    return Office(InlineStore())
 
 
 def told(channel: RecordingChannel) -> list[tuple[Change, str]]:

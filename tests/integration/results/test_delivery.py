@@ -17,7 +17,6 @@ from lab_agent.domain.state_machines import JobState, LineState, OrderState, Rep
 from lab_agent.domain.values import Identifier
 from lab_sandbox.config import CLINIC_GUID, LABORATORY_GUID
 from lab_sandbox.faults.plan import FaultKind, FaultRule
-from tests.harness.databases import execute
 from tests.harness.documents import PDF
 from tests.harness.results import AWAY, CODES, ITEMS, NOW, ORDER, PART, ResultsBench, haemoglobin, make_report, open_bench
 from tests.harness.sent_bodies import record_writes
@@ -164,7 +163,7 @@ async def test_value_missing_from_journal_is_still_amended(bench: ResultsBench, 
     if not is_shown:
         bench.restart_agent(WithoutResources(bench.app))
     await bench.receive(make_report(version=1))
-    execute(bench.store, "DELETE FROM uploads")
+    bench.store.execute("DELETE FROM uploads")
     await receive_correction(bench)
     assert (await bench.statuses(), await bench.values()) == (["final", "amended"], ["13.20", "15"])
 
@@ -183,10 +182,10 @@ async def test_identifier_given_by_others_stays(bench: ResultsBench) -> None:
 
 async def test_restored_version_is_not_written_over_the_later_one(bench: ResultsBench) -> None:
     """The backup knows of neither version; the second one was delivered since, and the laboratory sends the first one again."""
+    restore = bench.store.back_up()
     await bench.receive(make_report(version=1))
     await receive_correction(bench)
-    for table in ("reports", "uploads", "jobs"):
-        execute(bench.store, f"DELETE FROM {table}")
+    restore()
     first = await bench.receive(make_report(version=1))
     assert first.state is ReportState.MATCHED
     (job,) = [each for each in await bench.jobs() if each.kind is JobKind.DELIVER_REPORT]

@@ -35,7 +35,6 @@ from lab_agent.workflow.hold_reasons import held, what_to_do
 from lab_agent.workflow.operator_groups import GroupAction
 from lab_agent.workflow.operator_held_groups import ResultGroup, dismiss_results, preview_results, release_results
 from lab_agent.workflow.operator_jobs import dismiss_job, mark_job_done
-from tests.harness.databases import execute
 from tests.harness.documents import PDF
 from tests.harness.paths import MAPPINGS
 from tests.harness.results import AWAY, NOW, ORDER, ResultsBench, haemoglobin, make_report, open_bench, refused
@@ -251,7 +250,7 @@ async def test_missing_document_dead_letters_delivery(bench: ResultsBench) -> No
     """A document that is no longer kept dead-letters its delivery with that reason."""
     bench.inject_faults(AWAY)
     await bench.receive(make_report(documents=(Document(content=PDF),)))
-    execute(bench.store, "DELETE FROM documents")
+    bench.store.execute("DELETE FROM documents")
     bench.inject_faults()
     await bench.run_until_idle()
     stuck = await bench.stuck_job()

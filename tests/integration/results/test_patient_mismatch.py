@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import sqlite3
-from contextlib import closing
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
@@ -42,8 +40,9 @@ async def reported(bench: ResultsBench, report: ReportRecord) -> bytes | None:
 
 def everything_stored(bench: ResultsBench) -> str:
     """All that lies open in the database."""
-    with closing(sqlite3.connect(bench.store._url.removeprefix("sqlite:///"))) as connection:
-        return repr(list(connection.iterdump()))
+    with bench.store._reading_engine.connect() as connection:
+        names = connection.exec_driver_sql("SELECT name FROM sqlite_master WHERE type = 'table'").scalars()
+        return repr([connection.exec_driver_sql(f'SELECT * FROM "{name}"').all() for name in names.all()])
 
 
 async def test_other_patient_is_held_and_released_for_this_order(anna: ResultsBench, caplog: pytest.LogCaptureFixture) -> None:
@@ -160,15 +159,9 @@ async def test_result_naming_another_patient_is_held(bench: ResultsBench, tmp_pa
             said: dict[str, Any] = {"report_id": f"B{number}", "value": "1", "code": "718-7", "issued": NOW, "effective": NOW}
             await laboratory.send(ResultMessage(**said, accession="A-1", patient=named))
             await bench.run_until_idle()
-            report = await newest(bench)
+            report = bench.store.records(ReportRecord)[-1]
             assert report.hold_reason is (MISMATCH if differing else None), named
             assert (differing or "") in (report.reason or "")
             assert json.loads(await reported(bench, report) or b"").get("family") == named.get("family")
             assert b"Anna" not in report.body
     assert "Meier" not in everything_stored(bench)
-
-
-async def newest(bench: ResultsBench) -> Any:
-    with closing(sqlite3.connect(bench.store._url.removeprefix("sqlite:///"))) as connection:
-        ((key,),) = connection.execute("SELECT key FROM reports ORDER BY sequence DESC LIMIT 1")
-    return await bench.store.run(lambda uow: uow.reports.get_for_update(key))

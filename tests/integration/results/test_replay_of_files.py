@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import sqlite3
-from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from lab_agent.domain.refused_messages import RefusedState
+from lab_agent.domain.report_records import ReportRecord
 from lab_agent.lis.registry import AdapterRegistry, load_adapters
 from lab_agent.workflow.refused_message_desk import PartOutcome, RefusedMessageDesk
 from lab_agent.workflow.result_inbox import StoreInbox
 from tests.harness.clock import VirtualClock
-from tests.harness.databases import open_store
+from tests.harness.databases import InlineStore
 
 COLUMNS = {"report_id": "Report", "accession": "Sample", "item": "Test", "effective": "Time", "code": "LOINC", "value": "Value"}
 ROWS = (
@@ -31,23 +30,21 @@ def load(folder: Path, **keys: Any) -> AdapterRegistry:
 async def test_refused_row_is_replayed_without_repeating_the_good_one(tmp_path: Path) -> None:
     for name in ("orders", "results"):
         (tmp_path / name).mkdir()
-    clock = VirtualClock(datetime.now(UTC))
-    async with open_store(tmp_path / "lab.db") as store:
-        adapter = load(tmp_path).get("folder")
-        await adapter.start(StoreInbox(store, clock, "folder"))
-        (tmp_path / "results" / "Saltykova.csv").write_text("".join(f"{row}\n" for row in ROWS))
-        for _ in range(2):
-            await adapter.collect()
-        await adapter.stop()
-        (message,), _ = await store.run(lambda uow: uow.refused_messages.list(limit=9))
-        desk = RefusedMessageDesk(store, clock, load(tmp_path))
-        outcomes = [each.outcome for each in (await desk.preview(message.key)).parts]
-        assert outcomes == [PartOutcome.ACCEPTED_BEFORE, PartOutcome.REFUSED]
-        done = await desk.replay(message.key, by="ann")
-        assert (done.message.state, done.new, done.known) == (RefusedState.WAITING, 0, 1)
-        done = await RefusedMessageDesk(store, clock, load(tmp_path, time_zone="Europe/Moscow")).replay(message.key, by="ann")
-        assert (done.message.state, done.new, done.known) == (RefusedState.REPLAYED, 1, 1)
-    with closing(sqlite3.connect(tmp_path / "lab.db")) as connection:
-        kept = [message for (message,) in connection.execute("SELECT message FROM reports")]
+    store, clock = InlineStore(), VirtualClock(datetime.now(UTC))
+    adapter = load(tmp_path).get("folder")
+    await adapter.start(StoreInbox(store, clock, "folder"))
+    (tmp_path / "results" / "Saltykova.csv").write_text("".join(f"{row}\n" for row in ROWS))
+    for _ in range(2):
+        await adapter.collect()
+    await adapter.stop()
+    (message,), _ = await store.run(lambda uow: uow.refused_messages.list(limit=9))
+    desk = RefusedMessageDesk(store, clock, load(tmp_path))
+    outcomes = [each.outcome for each in (await desk.preview(message.key)).parts]
+    assert outcomes == [PartOutcome.ACCEPTED_BEFORE, PartOutcome.REFUSED]
+    done = await desk.replay(message.key, by="ann")
+    assert (done.message.state, done.new, done.known) == (RefusedState.WAITING, 0, 1)
+    done = await RefusedMessageDesk(store, clock, load(tmp_path, time_zone="Europe/Moscow")).replay(message.key, by="ann")
+    assert (done.message.state, done.new, done.known) == (RefusedState.REPLAYED, 1, 1)
+    kept = [report.message for report in store.records(ReportRecord)]
     assert len(kept) == 2
     assert not any("Saltykova" in each for each in kept), "a file name may be the patient's, and `results show` shows the id"

@@ -14,7 +14,6 @@ from lab_agent.domain.lab_messages import Document, LabRejection, NotPerformed, 
 from lab_agent.domain.state_machines import JobState, OrderState, ReportState
 from lab_agent.domain.values import CodeableConcept, Coding
 from lab_sandbox.faults.plan import FaultRule
-from tests.harness.databases import execute
 from tests.harness.documents import PDF
 from tests.harness.results import NOW, ORDER, ResultsBench, haemoglobin, make_report, open_bench, refused
 
@@ -153,7 +152,7 @@ async def test_renamed_coded_answer_is_amended(bench: ResultsBench) -> None:
 async def test_journal_of_an_earlier_program_amends_nothing(bench: ResultsBench) -> None:
     """Its digests have another form: the values are compared with those on the service."""
     await bench.receive(make_report(version=1))
-    execute(bench.store, f"UPDATE uploads SET digest = substr(digest, 1, instr(digest, ':')) || '{'0' * 64}'")
+    bench.store.execute(f"UPDATE uploads SET digest = substr(digest, 1, instr(digest, ':')) || '{'0' * 64}'")
     await bench.receive(make_report(version=2, issued=NOW + timedelta(minutes=1)))
     assert await bench.statuses() == ["final"]
     await correct(bench, 3)
@@ -168,7 +167,7 @@ async def test_correction_of_unreadable_result_is_never_taken_for_delivered(rest
             bench.inject_faults(LOST_CREATE, refused(route=LOST_CREATE.route).model_copy(update={"skip": 1}))
         await bench.receive(make_report(version=1))
         if restored:
-            execute(bench.store, "DELETE FROM uploads")
+            bench.store.execute("DELETE FROM uploads")
         corrected = await bench.receive(make_report(haemoglobin("99"), version=2, issued=LATER))
         assert corrected.state is not DELIVERED
         found = [each for each in await bench.jobs(open_only=False) if each.target == corrected.key]
@@ -180,7 +179,7 @@ async def test_read_that_lags_behind_loses_no_correction() -> None:
     """A journal restored from before the first version, and one 404 behind the conditional create."""
     async with open_bench(rules={"write_response": "minimal"}) as bench:
         await bench.receive(make_report(version=1))
-        execute(bench.store, "DELETE FROM uploads")
+        bench.store.execute("DELETE FROM uploads")
         bench.inject_faults(FaultRule(kind="status", route="GET *bservation/*", status=404, count=1))
         assert await correct(bench) is DELIVERED
         assert await kept(bench) == AMENDED

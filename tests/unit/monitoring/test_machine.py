@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from tempfile import mkdtemp
@@ -26,7 +26,7 @@ from lab_agent.ports.event_repositories import CREATED_AT_KEY
 from lab_agent.ports.repositories import Store, UnitOfWork
 from lab_agent.settings.secret_files import has_secret, list_secret_files
 from tests.harness.clock import VirtualClock
-from tests.harness.databases import open_store
+from tests.harness.databases import InlineStore
 from tests.harness.results import make_settings
 
 NOW = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
@@ -137,9 +137,8 @@ async def test_equal_ports_found(hosts: tuple[str, str], ports: tuple[int, int],
 
 
 @pytest.fixture
-async def store(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Store]:
-    async with open_store(tmp_path_factory.mktemp("store") / "lab.db") as opened:
-        yield opened
+def store() -> Store:
+    return InlineStore()
 
 
 def probe(store: Store, folder: Path | None, hours: float = 26, unit: str | None = None) -> BackupProbe:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import threading
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -24,14 +24,13 @@ from lab_agent.monitoring.monitor import Finding, Monitor
 from lab_agent.monitoring.own_thread import in_own_thread
 from lab_agent.ports.repositories import Store, UnitOfWork
 from tests.harness.clock import DEADLINE, VirtualClock, wait_until
-from tests.harness.databases import open_store
+from tests.harness.databases import InlineStore
 from tests.harness.paths import CATALOGUE
 
 
 @pytest.fixture
-async def store(tmp_path: Path) -> AsyncIterator[Store]:
-    async with open_store(tmp_path / "lab.db") as opened:
-        yield opened
+def store() -> Store:
+    return InlineStore()
 
 
 @dataclass
