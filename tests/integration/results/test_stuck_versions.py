@@ -90,7 +90,8 @@ KEEPING: dict[str, tuple[Step, ...]] = {
         faults(refused()), get(FIRST_PART, MATCHED), get(SECOND_PART, WAITS), dismiss(1), states(DISMISSED, DELIVERED),
         reads("2")),
     "a dead-lettered version keeps values delivered meanwhile": (
-        faults(refused()), get(SECOND_PART, MATCHED), get(v(1, hb("1", "a"), **L0)), now(1, DELIVERED), reads("1", "2"),
+        faults(refused()), get(SECOND_PART, MATCHED), get(v(1, hb("1", "a"), **L0), SUPERSEDED), now(1, DELIVERED),
+        reads("1", "2"),
         lines("completed", "completed")),
 }  # fmt: skip
 
