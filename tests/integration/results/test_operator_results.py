@@ -165,7 +165,7 @@ HISTORIES: dict[str, tuple[Step, ...]] = {
         faults(refused()), get(make_report(version=1, lines=("L0",)), MATCHED),
         get(make_report(haemoglobin("1", status=ObservationStatus.PRELIMINARY), version=2, **EARLY),
         HoldReason.WAITS_FOR_VERSION),
-        release(2), lines("resulted"), dismiss(1), lines()),
+        release(2, moved=False), lines("resulted"), dismiss(1), lines()),
     "a rejection for one line": (
         get(LabRejection(order="RNOBODY", not_performed=(NotPerformed(reason="broken"),)), UNMATCHED), match(1, "L1"),
         lines("accepted", "cancelled")),
