@@ -38,6 +38,7 @@ from lab_agent.domain.values import (
 from lab_agent.errors import DataInvalidError
 from lab_agent.fhir.report_builder import UploadContext, UploadLine, plan_uploads, with_result_references
 from lab_agent.serialization import dump_message, load_message
+from lab_agent.status.formatting import format_timestamp
 from lab_sandbox.partner.errors import decode
 from lab_sandbox.partner.result_reader import find_differences, value_fields
 from tests.harness.results import NOW, ResultsBench, haemoglobin, make_report
@@ -145,6 +146,7 @@ async def test_dates_without_time_reach_the_clinic_as_they_are(bench: ResultsBen
     values = [each.get("valueDateTime", each.get("valuePeriod")) for each in found.observations]
     assert values == ["2026-02", {"start": "2025", "end": "2026-02-28"}]
     assert all(each["issued"] == NOW.isoformat() for each in found.observations)
+    assert format_timestamp(PartialDate("2026-02-28")) == "2026-02-28", "nor for people"
 
 
 # --- whatever a laboratory system sends
