@@ -62,7 +62,7 @@ def find_wrong_words(words: list[str]) -> list[str]:
         return [word for word in rest if not _is_of_make(word)]
     if program == "lab-agentctl" and rest[:1] == ["--site"]:
         rest = rest[2:]
-    command: Any = load_command(get_command(PROGRAMS[program]))
+    command: Any = _command_of(program)
     while rest and getattr(command, "commands", None) and not rest[0].startswith("-"):
         name, *rest = rest
         if _PLACEHOLDER.fullmatch(name) and name not in command.commands:
@@ -73,6 +73,11 @@ def find_wrong_words(words: list[str]) -> list[str]:
         command = load_command(found)
     known = {"--help", "-h", "--version"} | {each for parameter in command.params for each in _options(parameter)}
     return [word for word in rest if re.match(r"--?[a-z]", word) and word.partition("=")[0].strip("…") not in known]
+
+
+@cache
+def _command_of(program: str) -> Any:
+    return load_command(get_command(PROGRAMS[program]))
 
 
 def _options(parameter: Any) -> list[str]:

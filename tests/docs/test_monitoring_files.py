@@ -1,4 +1,4 @@
-"""The files for Prometheus and Grafana: current, and about metrics and labels that the agent exports."""
+"""The files for Prometheus and Grafana are about metrics and labels that the agent exports."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -23,8 +23,7 @@ from tests.harness.paths import ROOT
 from tools.docs.alert_rules import render_alert_rules
 from tools.docs.dashboard import render_dashboard
 
-FOLDER = ROOT / "config" / "monitoring"
-RULES, DASHBOARD = FOLDER / "lab-agent.rules.yml", FOLDER / "lab-agent-dashboard.json"
+RULES = ROOT / "config" / "monitoring" / "lab-agent.rules.yml"
 METRIC = re.compile(r"\b(up|lab_agent_[a-z_]+)\b(?:\{([^}]*)\})?")
 LABEL = re.compile(r'([a-z_]+)\s*(?:=~|!~|!=|=)\s*"([^"]*)"')
 GROUPED = re.compile(r"\b(?:by|on) \(([^)]*)\)")
@@ -32,47 +31,30 @@ OF_PROMETHEUS = {"instance", "job", "le"}
 """Labels that Prometheus adds, and that of a histogram's buckets."""
 
 
-def test_files_are_current() -> None:
-    """Run `make docs` when this fails."""
-    assert RULES.read_text(encoding="utf-8") == render_alert_rules()
-    assert DASHBOARD.read_text(encoding="utf-8") == render_dashboard()
-
-
-def test_every_condition_has_a_rule_with_its_severity_and_mend() -> None:
-    (by_condition, _) = yaml.safe_load(render_alert_rules())["groups"]
-    rules = {each["labels"]["condition"]: each for each in by_condition["rules"]}
+def test_conditions_and_absence_of_the_agent_have_rules() -> None:
+    by_condition, absence = (group["rules"] for group in yaml.safe_load(render_alert_rules())["groups"])
+    rules = {each["labels"]["condition"]: each for each in by_condition}
     assert set(rules) == set(ConditionId)
     for condition in CONDITIONS.values():
-        rule, title, mend = rules[condition.id], *(each.replace("{words}", "…") for each in (condition.title, condition.mend))
+        rule, texts = rules[condition.id], (condition.title, condition.mend, condition.command)
+        told = [re.sub(r"\{(words|subject)\}", "…", each) for each in texts]
+        assert [rule["annotations"].get(name, "") for name in ("summary", "mend", "command")] == told
         assert rule["labels"]["severity"] == condition.severity
-        assert rule["annotations"]["summary"] == title.replace("{subject}", "…")
-        assert rule["annotations"]["mend"] == mend.replace("{subject}", "…")
-        assert rule["annotations"].get("command", "") == condition.command.replace("{subject}", "…")
         assert f'condition="{condition.id}"' in rule["expr"]
-    names = [each["alert"] for group in yaml.safe_load(render_alert_rules())["groups"] for each in group["rules"]]
+    expressions = {each["alert"]: each["expr"] for each in absence}
+    assert 'absent(up{job="lab-agent"})' in expressions["LabAgentDown"]
+    assert set(expressions) == {"LabAgentDown", "LabAgentNoPoll", "LabAgentDatabaseUnreachable", "LabAgentConditionsMissing"}
+    names = [each["alert"] for each in (*by_condition, *absence)]
     assert len(set(names)) == len(names)
 
 
-def test_rules_notice_an_agent_that_is_not_there() -> None:
-    (_, absence) = yaml.safe_load(render_alert_rules())["groups"]
-    expressions = {each["alert"]: each["expr"] for each in absence["rules"]}
-    assert 'absent(up{job="lab-agent"})' in expressions["LabAgentDown"]
-    assert set(expressions) == {"LabAgentDown", "LabAgentNoPoll", "LabAgentDatabaseUnreachable", "LabAgentConditionsMissing"}
-
-
-@pytest.mark.parametrize(
-    "expression", [each for group in yaml.safe_load(render_alert_rules())["groups"] for each in group["rules"]]
-)
-def test_rule_is_about_exported_metrics(expression: dict[str, Any]) -> None:
-    check_expression(expression["expr"])
-
-
-@pytest.mark.parametrize("panel", json.loads(render_dashboard())["panels"], ids=lambda panel: panel["title"])
-def test_panel_is_about_exported_metrics(panel: dict[str, Any]) -> None:
-    for target in panel["targets"]:
+def test_rules_and_panels_are_about_exported_metrics() -> None:
+    for group in yaml.safe_load(render_alert_rules())["groups"]:
+        for rule in group["rules"]:
+            check_expression(rule["expr"])
+    for target in (each for panel in json.loads(render_dashboard())["panels"] for each in panel["targets"]):
         labels = check_expression(target["expr"])
-        shown = set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"]))
-        assert shown <= labels
+        assert set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"])) <= labels, target
 
 
 def test_panels_do_not_overlap() -> None:
@@ -96,7 +78,7 @@ def test_promtool_accepts_rules(tmp_path: Path) -> None:
     if promtool is None:
         pytest.skip("promtool is not installed here")
     shutil.copy(RULES, tmp_path)
-    (tmp_path / "tests.yml").write_text(yaml.safe_dump(PROMTOOL_TESTS), encoding="utf-8")
+    (tmp_path / "tests.yml").write_text(PROMTOOL_TESTS.replace("RULES", RULES.name), encoding="utf-8")
     for words in (["check", "rules", RULES.name], ["test", "rules", "tests.yml"]):
         done = subprocess.run([promtool, *words], cwd=tmp_path, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
@@ -119,6 +101,7 @@ def check_expression(expression: str) -> set[str]:
     return labels
 
 
+@cache
 def exported_labels() -> dict[str, set[str]]:
     """The labels of each metric by its name, from a registry in which everything has happened once."""
     metrics = Metrics()
@@ -143,41 +126,24 @@ def _samples(text: str) -> Iterator[tuple[str, set[str]]]:
             yield sample.name, set(sample.labels)
 
 
-_TARGET = 'up{job="lab-agent", instance="a"}'
-_OPEN = 'lab_agent_condition_open{job="lab-agent", instance="a", condition="lis.unavailable", severity="critical"}'
-PROMTOOL_TESTS = {
-    "rule_files": [RULES.name],
-    "evaluation_interval": "1m",
-    "tests": [
-        {
-            "interval": "1m",
-            "input_series": [
-                {"series": _TARGET, "values": "1x30"},
-                {"series": _OPEN, "values": "0x10 1x20"},
-            ],
-            "promql_expr_test": [
-                {
-                    "expr": 'count(ALERTS{alertstate="firing"})',
-                    "eval_time": "20m",
-                    "exp_samples": [{"labels": "{}", "value": 1}],
-                },
-                {
-                    "expr": 'count by (alertname) (ALERTS{alertname="LabAgentLisUnavailable", alertstate="firing"})',
-                    "eval_time": "20m",
-                    "exp_samples": [{"labels": '{alertname="LabAgentLisUnavailable"}', "value": 1}],
-                },
-            ],
-        },
-        {
-            "interval": "1m",
-            "input_series": [{"series": _TARGET, "values": "1x5 0x20"}],
-            "promql_expr_test": [
-                {
-                    "expr": 'count by (alertname) (ALERTS{alertname="LabAgentDown", alertstate="firing"})',
-                    "eval_time": "15m",
-                    "exp_samples": [{"labels": '{alertname="LabAgentDown"}', "value": 1}],
-                }
-            ],
-        },
-    ],
-}
+PROMTOOL_TESTS = """
+rule_files: [RULES]
+evaluation_interval: 1m
+tests:
+- interval: 1m
+  input_series:
+  - {series: 'up{job="lab-agent", instance="a"}', values: 1x30}
+  - series: 'lab_agent_condition_open{job="lab-agent", instance="a", condition="lis.unavailable", severity="critical"}'
+    values: 0x10 1x20
+  promql_expr_test:
+  - {expr: 'count(ALERTS{alertstate="firing"})', eval_time: 20m, exp_samples: [{labels: '{}', value: 1}]}
+  - expr: 'count by (alertname) (ALERTS{alertname="LabAgentLisUnavailable", alertstate="firing"})'
+    eval_time: 20m
+    exp_samples: [{labels: '{alertname="LabAgentLisUnavailable"}', value: 1}]
+- interval: 1m
+  input_series: [{series: 'up{job="lab-agent", instance="a"}', values: 1x5 0x20}]
+  promql_expr_test:
+  - expr: 'count by (alertname) (ALERTS{alertname="LabAgentDown", alertstate="firing"})'
+    eval_time: 15m
+    exp_samples: [{labels: '{alertname="LabAgentDown"}', value: 1}]
+"""

@@ -19,51 +19,52 @@ MAP_PAGES = {"adapters-hl7v2.md", "dialects.md"}
 """Their TOML is of maps, which the tests of dialects read."""
 OTHER_TABLES = {"project"}
 """Tables of other programs' files."""
-METRIC_SOURCES = "".join((ROOT / name).read_text(encoding="utf-8") for name in ("lab_agent/metrics.py", "lab_api/metrics.py"))
-of_each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: f"{page.parent.name}/{page.name}")
+TEXTS = {str(page.relative_to(ROOT)): page.read_text(encoding="utf-8") for page in PAGES}
 
 
-@of_each_page
-def test_links_lead_to_existing_headings(page: Path) -> None:
-    text = page.read_text(encoding="utf-8")
-    for target, anchor in re.findall(r"\]\(([^)#\s]*)(?:#([^)\s]*))?\)", text):
-        if "://" not in target:
+def test_links_lead_to_existing_headings() -> None:
+    wrong = []
+    for page in PAGES:
+        for target, anchor in re.findall(r"\]\(([^)#\s]*)(?:#([^)\s]*))?\)", page.read_text(encoding="utf-8")):
             path = page.parent / target if target else page
-            assert path.exists(), f"{page.name} links to {target}"
-            if anchor and path.suffix == ".md":
-                assert anchor in documented.headings(path.read_text(encoding="utf-8")), f"{page.name} links to {target}#{anchor}"
+            if "://" not in target and not path.exists():
+                wrong.append(f"{page.name}: {target}")
+            elif "://" not in target and anchor and path.suffix == ".md":
+                found = documented.headings(path.read_text(encoding="utf-8"))
+                wrong += [] if anchor in found else [f"{page.name}: {target}#{anchor}"]
+    assert wrong == []
 
 
-@of_each_page
-def test_documented_settings_exist(page: Path) -> None:
-    text = re.sub(r"alert `[^`]*`(?:, `[^`]*`)*", "", page.read_text(encoding="utf-8"))  # keys of alerts look like settings
-    named = [*re.findall(rf"`((?:{GROUPS})\.[a-z_.]+)`", text), *documented.variables(text)]
-    if page.name not in MAP_PAGES:
-        tables = [tomllib.loads(block) for block in documented.blocks(text, "toml")]
-        named += [name for table in tables if not OTHER_TABLES & set(table) for name in documented.flatten(table)]
-    known = {*ConditionId, "config", "rules.md"}
-    unknown = [name for name in named if not documented.is_setting(name) and name not in known]
-    assert unknown == [], page.name
+def test_documented_settings_exist() -> None:
+    wrong, known = [], {*ConditionId, "config", "rules.md"}
+    for page, whole in TEXTS.items():
+        text = re.sub(r"alert `[^`]*`(?:, `[^`]*`)*", "", whole)  # keys of alerts look like settings
+        named = [*re.findall(rf"`((?:{GROUPS})\.[a-z_.]+)`", text), *documented.variables(text)]
+        if Path(page).name not in MAP_PAGES:
+            tables = [tomllib.loads(block) for block in documented.blocks(text, "toml")]
+            named += [name for table in tables if not OTHER_TABLES & set(table) for name in documented.flatten(table)]
+        wrong += [f"{page}: {name}" for name in named if not documented.is_setting(name) and name not in known]
+    assert wrong == []
 
 
-@of_each_page
-def test_documented_commands_exist(page: Path) -> None:
-    """Those of conditions.md are parsed whole, too (test_conditions_page)."""
-    found = [(line, documented.find_wrong_words(line)) for line in documented.command_lines(page.read_text(encoding="utf-8"))]
-    assert [f"{' '.join(line)}: {', '.join(wrong)}" for line, wrong in found if wrong] == [], page.name
+def test_documented_commands_exist() -> None:
+    """Those of conditions.md are parsed whole, too (test_generated_pages)."""
+    wrong = []
+    for page, text in TEXTS.items():
+        found = [(line, documented.find_wrong_words(line)) for line in documented.command_lines(text)]
+        wrong += [f"{page}: {' '.join(line)}: {', '.join(words)}" for line, words in found if words]
+    assert wrong == []
 
 
-@of_each_page
-def test_documented_units_exist(page: Path) -> None:
-    names = set(documented.unit_names(page.read_text(encoding="utf-8")))
-    assert [name for name in sorted(names) if not (ROOT / "systemd" / name).exists()] == [], page.name
+def test_documented_units_exist() -> None:
+    named = {(page, name) for page, text in TEXTS.items() for name in documented.unit_names(text)}
+    assert sorted(each for each in named if not (ROOT / "systemd" / each[1]).exists()) == []
 
 
-@of_each_page
-def test_documented_metrics_exist(page: Path) -> None:
-    named = set(re.findall(r"`(lab_(?:agent|api)_[a-z_]+)`", page.read_text(encoding="utf-8")))
-    short = {name: re.sub(r"^lab_(agent|api)_|_(total|info)$", "", name) for name in named}
-    assert [name for name, each in sorted(short.items()) if each not in METRIC_SOURCES] == [], page.name
+def test_documented_metrics_exist() -> None:
+    sources = "".join((ROOT / name).read_text(encoding="utf-8") for name in ("lab_agent/metrics.py", "lab_api/metrics.py"))
+    named = {(page, name) for page, text in TEXTS.items() for name in re.findall(r"`(lab_(?:agent|api)_[a-z_]+)`", text)}
+    assert sorted(each for each in named if re.sub(r"^lab_(agent|api)_|_(total|info)$", "", each[1]) not in sources) == []
 
 
 @pytest.mark.parametrize(
@@ -99,13 +100,12 @@ def test_wrong_names_are_noticed() -> None:
     assert documented.headings("# One `two`: three\n```sh\n# no\n```\n") == {"one-two-three"}
 
 
-@pytest.mark.parametrize("page", [*PAGES, ROOT / "CHANGELOG.md"], ids=lambda page: page.name)
-def test_documented_modules_exist(page: Path) -> None:
-    """A page names a module by its path, from the repository or from `lab_agent`."""
-    for name in re.findall(r"`((?:[a-z_0-9]+/)+(?:[a-z_0-9]+\.py)?)`", page.read_text()):
-        assert (ROOT / name).exists() or (ROOT / "lab_agent" / name).exists(), f"{page.name} names {name}"
-
-
-@pytest.mark.parametrize("package", sorted(path.parent.name for path in (ROOT / "lab_agent").glob("*/__init__.py")))
-def test_architecture_map_lists_package(package: str) -> None:
-    assert f"`{package}/`" in (ROOT / "docs" / "architecture.md").read_text()
+def test_documented_modules_exist() -> None:
+    """By their paths, from the repository or from `lab_agent`; and the map of the architecture has every package."""
+    texts = TEXTS | {"CHANGELOG.md": (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")}
+    named = {
+        (page, name) for page, text in texts.items() for name in re.findall(r"`((?:[a-z_0-9]+/)+(?:[a-z_0-9]+\.py)?)`", text)
+    }
+    assert sorted(each for each in named if not ((ROOT / each[1]).exists() or (ROOT / "lab_agent" / each[1]).exists())) == []
+    packages = [path.parent.name for path in (ROOT / "lab_agent").glob("*/__init__.py")]
+    assert [each for each in packages if f"`{each}/`" not in TEXTS["docs/architecture.md"]] == []

@@ -1,0 +1,150 @@
+"""The pages and files that are made from the code: each is current (else run `make docs`), and what it is made of is complete."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import typer
+from starlette.routing import Match
+
+from lab_agent.cli.app import app
+from lab_agent.cli.lazy_commands import load_command
+from lab_agent.conditions.ids import ConditionId
+from lab_agent.conditions.table import CONDITIONS
+from lab_agent.domain.state_machines import JOB_TRANSITIONS, ORDER_TRANSITIONS
+from lab_agent.settings.introspection import iter_keys
+from lab_agent.settings.root import Settings
+from lab_agent.settings.status import StatusSettings
+from lab_agent.status.app import create_app
+from lab_api.cli import app as api_app
+from tests.docs.documented import is_setting
+from tests.harness.dialects import FOLDER, dialects
+from tests.harness.paths import ROOT
+from tools.docs.alert_rules import render_alert_rules
+from tools.docs.commands import commands_page
+from tools.docs.conditions import GROUPS, render_conditions_page
+from tools.docs.configuration import built_in_adapter_settings, settings_page
+from tools.docs.dashboard import render_dashboard
+from tools.docs.dialects import read_dialects, render_dialects_page
+from tools.docs.metrics import render_metrics_page
+from tools.docs.states import state_diagram, states_page
+
+PAGES: dict[str, Callable[[], str]] = {
+    "docs/commands.md": commands_page,
+    "docs/conditions.md": render_conditions_page,
+    "docs/configuration.md": lambda: settings_page(built_in_adapter_settings()),
+    "docs/dialects.md": lambda: render_dialects_page(read_dialects()),
+    "docs/metrics.md": render_metrics_page,
+    "docs/states.md": states_page,
+    "config/monitoring/lab-agent.rules.yml": render_alert_rules,
+    "config/monitoring/lab-agent-dashboard.json": render_dashboard,
+}
+SYSTEM_COMMANDS = {"chmod", "df", "journalctl", "ss", "systemctl", "timedatectl"}
+"""Programs of any Linux machine with systemd."""
+
+
+def test_generated_pages_are_current() -> None:
+    assert [page for page, render in PAGES.items() if (ROOT / page).read_text(encoding="utf-8") != render()] == []
+
+
+def leaves(command: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    for each, lazy in getattr(command, "commands", {}).items():
+        found = load_command(lazy)
+        yield from leaves(found, f"{name} {each}") if hasattr(found, "commands") else [(f"{name} {each}".strip(), found)]
+
+
+def test_commands_and_options_have_help_without_markup() -> None:
+    """A terminal takes brackets for markup and leaves them out; what is listed or shown is also there as JSON."""
+    agent, api = (dict(leaves(typer.main.get_command(each))) for each in (app, api_app))
+    assert "new-token" in api
+    helps = {
+        f"{name} {each.opts[0]}": each.help or ""
+        for name, command in (agent | api).items()
+        for each in command.params
+        if each.param_type_name == "option"
+    }
+    texts = helps | {name: command.help or "" for name, command in (agent | api).items()}
+    assert [name for name, text in texts.items() if "[" in text or (not text and name.split(" -")[0] in agent)] == []
+    listing = [name for name in agent if name.split()[-1] in {"list", "show", "rules", "check"}]
+    assert [name for name in listing if f"{name} --json" not in helps] == []
+
+
+def test_every_setting_has_a_description() -> None:
+    models = {"": Settings, **built_in_adapter_settings()}
+    assert "folder" in models
+    assert [f"{name}.{key.path}" for name, model in models.items() for key in iter_keys(model) if not key.field.description] == []
+
+
+def test_state_diagram_has_beginning_and_end() -> None:
+    assert "[*] --> seen" in state_diagram(ORDER_TRANSITIONS)
+    assert "done --> [*]" in state_diagram(JOB_TRANSITIONS)
+
+
+def test_every_dialect_is_on_its_page_with_rows_counted() -> None:
+    page = render_dialects_page(read_dialects())
+    assert {f"{name}.hl7" for name in read_dialects()} == {file.name for file in FOLDER.glob("*.hl7")}
+    assert [each.lines for each in dialects() if each.lines not in page] == []
+    assert page.count("\n## ") == len(dialects())
+    one = render_dialects_page({"one": {"system": "A system: all of it", "rows": {"units": 1, "codes": 7}}})
+    assert "| [A system](#a-system) | 7 codes, 1 unit |\n" in one
+    assert one.endswith("## A system\n\nAll of it.\n\nIn the mapping tables: 7 codes, 1 unit.\n")
+
+
+def test_every_condition_has_one_complete_entry() -> None:
+    assert set(CONDITIONS) == set(ConditionId)
+    assert sorted(each.id for group in GROUPS.values() for each in group) == sorted(ConditionId)
+    incomplete = []
+    for entry in CONDITIONS.values():
+        told = (entry.title, entry.cause, entry.affects, entry.mend, entry.noticed, entry.opens, entry.ends)
+        texts = " ".join((entry.title, entry.cause, entry.mend, entry.command, entry.page))
+        is_complete = all(each.strip() == each != "" for each in told) and entry.mend.endswith((".", "?"))
+        names_subject = "{subject}" in texts or "{words}" in texts
+        if not is_complete or (names_subject and not entry.subject) or not entry.covered_by <= set(ConditionId) - {entry.id}:
+            incomplete.append(entry.id)
+    assert incomplete == []
+
+
+def test_commands_settings_and_pages_of_conditions_exist() -> None:
+    """Settings stand in backticks (`exchange.timeout`), tables in brackets ([exchange.oauth])."""
+    context: Any = SimpleNamespace(settings=StatusSettings(), cipher=None, accounts=None, clock=None, store=None, queries=None)
+    routes = [route for route in create_app(context).routes if getattr(route, "path", "") != "/static"]
+    wrong = []
+    for entry in CONDITIONS.values():
+        program, *words = shlex.split(entry.command.replace("{subject}", next(iter(entry.subject_words), "SUBJECT"))) or [""]
+        if program == "lab-agent":
+            parse_command(words)
+        elif program not in {"", *SYSTEM_COMMANDS}:
+            wrong.append(entry.command)
+        if program == "systemctl" and not any((ROOT / "systemd").rglob(f"{words[-1]}.service")):
+            wrong.append(entry.command)
+        texts = " ".join((entry.cause, entry.affects, entry.mend, entry.noticed, entry.opens, entry.ends, entry.title))
+        texts = texts.replace("{subject}", "webhook")
+        named = [*re.findall(r"`([a-z_]+\.[a-z_.]+)`", texts), *re.findall(r"\[([a-z_]+(?:\.[a-z_]+)*)\]", texts)]
+        wrong += [name for name in named if not (name.split(".")[0] in Settings.model_fields and is_setting(name))]
+        path = re.split(r"[?#]", entry.page.replace("{subject}", "SUBJECT"))[0]
+        scope = {"type": "http", "method": "GET", "path": path, "root_path": ""}
+        if path and Match.FULL not in {route.matches(scope)[0] for route in routes}:
+            wrong.append(entry.page)
+    assert wrong == []
+
+
+def parse_command(words: list[str]) -> None:
+    """Parse it as the program would, without running it. Raises `click.UsageError` for what the program does not know."""
+    command: Any = load_command(typer.main.get_command(app))
+    while getattr(command, "commands", None):
+        name, *words = words
+        assert name in command.commands, f"{command.name} has no {name}"
+        command = load_command(command.commands[name])
+    with command.make_context(command.name, list(words)):
+        pass
+
+
+@pytest.mark.parametrize("words", [["outbox", "retry", "--cuase", "no_right"], ["orders", "shwo", "SUBJECT"], ["orders", "show"]])
+def test_wrong_command_is_noticed(words: list[str]) -> None:
+    with pytest.raises(Exception, match=r"No such option|has no|Missing (argument|parameter)"):
+        parse_command(words)
