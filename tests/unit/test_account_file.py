@@ -31,27 +31,14 @@ def write(folder: Path, base_url: str, **more: str) -> Path:
     return file
 
 
-def test_account_of_a_stage_is_read(tmp_path: Path) -> None:
+def test_account_is_read_of_a_test_environment_only(tmp_path: Path) -> None:
     file = write(tmp_path, "https://stage.example/api")
     file.write_text(f"{file.read_text()}\ntest_environment = true\n")
     account = read_account(file)
-    assert (account.base_url, account.auth_url, account.contract) == (
-        "https://stage.example/api/",
-        "https://login.stage.example",
-        "C-100",
-    )
-
-
-def test_address_that_is_no_test_environment_is_refused(tmp_path: Path) -> None:
+    assert (account.base_url, account.auth_url) == ("https://stage.example/api/", "https://login.stage.example")
     with pytest.raises(PartnerError, match="set test_environment = true"):
         read_account(write(tmp_path, "https://production.example/"))
-
-
-def test_sandbox_on_this_machine_needs_no_such_word(tmp_path: Path) -> None:
     assert read_account(write(tmp_path, "http://127.0.0.1:8480")).base_url == "http://127.0.0.1:8480/"
-
-
-def test_wrong_field_is_named(tmp_path: Path) -> None:
     with pytest.raises(PartnerError, match=r"clinic\.toml: pasword: extra"):
         read_account(write(tmp_path, "http://127.0.0.1/", pasword="x"))
 

@@ -13,34 +13,26 @@ from lab_agent.settings.monitoring import MonitoringSettings
 PUBLIC = "https://lab.example/lab/v1"
 
 
-@pytest.mark.parametrize(
-    ("api", "monitoring", "own"),
-    [
-        ({}, {}, None),
-        ({"catalogue": "/srv/catalogue"}, {}, None),
-        ({"public_url": PUBLIC}, {}, "http://127.0.0.1:8482/"),
-        ({"public_url": PUBLIC, "host": "0.0.0.0"}, {}, "http://127.0.0.1:8482/"),
-        ({"public_url": PUBLIC, "host": "::", "port": 9}, {}, "http://[::1]:9/"),
-        ({"public_url": PUBLIC, "host": "10.0.0.5"}, {}, "http://10.0.0.5:8482/"),
-        ({"public_url": PUBLIC, "port": 0}, {}, None),
-        ({"public_url": PUBLIC}, {"api_address": "http://10.0.0.6:81"}, "http://10.0.0.6:81/"),
-        ({"tokens": ({"name": "exchange", "sha256": "0" * 64},)}, {}, "http://127.0.0.1:8482/"),
-    ],
-)
-def test_own_address_follows_from_settings(api: dict[str, Any], monitoring: dict[str, Any], own: str | None) -> None:
-    health = build_api_health(ApiSettings(**api), MonitoringSettings(**monitoring), proxy=None)
-    assert (None if health is None else health.own) == own
+TOKENS = {"tokens": ({"name": "exchange", "sha256": "0" * 64},)}
 
 
 @pytest.mark.parametrize(
-    ("api", "monitoring", "public"),
+    ("api", "monitoring", "own", "public"),
     [
-        ({"public_url": PUBLIC}, {}, f"{PUBLIC}/"),
-        ({"public_url": PUBLIC}, {"public_api": False}, None),
-        ({"tokens": ({"name": "exchange", "sha256": "0" * 64},)}, {}, None),
+        ({}, {}, None, None),
+        ({"catalogue": "/srv/catalogue"}, {}, None, None),
+        ({"public_url": PUBLIC}, {}, "http://127.0.0.1:8482/", f"{PUBLIC}/"),
+        ({"public_url": PUBLIC}, {"public_api": False}, "http://127.0.0.1:8482/", None),
+        ({"public_url": PUBLIC, "host": "0.0.0.0"}, {}, "http://127.0.0.1:8482/", f"{PUBLIC}/"),
+        ({"public_url": PUBLIC, "host": "::", "port": 9}, {}, "http://[::1]:9/", f"{PUBLIC}/"),
+        ({"public_url": PUBLIC, "host": "10.0.0.5"}, {}, "http://10.0.0.5:8482/", f"{PUBLIC}/"),
+        ({"public_url": PUBLIC, "port": 0}, {}, None, None),
+        ({"public_url": PUBLIC}, {"api_address": "http://10.0.0.6:81"}, "http://10.0.0.6:81/", f"{PUBLIC}/"),
+        (TOKENS, {}, "http://127.0.0.1:8482/", None),
     ],
 )
-def test_public_address_asked_only_where_wanted(api: dict[str, Any], monitoring: dict[str, Any], public: str | None) -> None:
+def test_own_and_public_address_follow_from_settings(
+    api: dict[str, Any], monitoring: dict[str, Any], own: str | None, public: str | None
+) -> None:
     health = build_api_health(ApiSettings(**api), MonitoringSettings(**monitoring), proxy=None)
-    assert health is not None
-    assert health.public == public
+    assert (health.own, health.public) == (own, public) if health else (own, public) == (None, None)

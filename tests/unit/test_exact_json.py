@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from lab_agent import exact_json
@@ -17,17 +17,15 @@ from lab_agent.errors import DataInvalidError
 FHIR_DECIMAL = re.compile(r"-?([0]|([1-9][0-9]*))(\.[0-9]+)?", re.ASCII)
 
 
-@pytest.mark.parametrize("text", ["1.20", "0.0000000", "123456789012345678901234567890.1", "-3.50", "5"])
-def test_number_round_trips_unchanged(text: str) -> None:
-    assert Decimal(exact_json.dumps(exact_json.loads(text)).decode()).as_tuple() == Decimal(text).as_tuple()
-
-
 @given(st.decimals(allow_nan=False, allow_infinity=False, min_value=-(10**60), max_value=10**60))
+@example(Decimal("1.20"))
+@example(Decimal("0.0000000"))
 def test_any_decimal_keeps_digits_in_fhir_form(value: Decimal) -> None:
     written = exact_json.dumps(value).decode()
     assert FHIR_DECIMAL.fullmatch(written)
     assert written == f"{value:f}"
-    assert Decimal(written) == value
+    assert exact_json.loads(written.encode()) == value
+    assert str(exact_json.loads(written.encode())) == str(Decimal(written))
 
 
 @pytest.mark.parametrize(
@@ -107,13 +105,10 @@ def test_single_value_in_place_of_array_is_item(array: str, expected: list[bytes
         assert (rest, list(items)) == ({"a": 1}, expected)
 
 
-def test_small_document_cannot_have_too_many_values() -> None:
-    """So the limit holds for every size, although only large ones are counted."""
+def test_values_are_bounded_before_they_are_read() -> None:
+    """The limit holds for every size, although only large documents are counted."""
     assert exact_json.LARGE <= exact_json.MAX_VALUES
     assert len(exact_json.loads(b"[" + b",".join([b"1"] * (exact_json.LARGE // 2 - 1)) + b"]")) < exact_json.MAX_VALUES
-
-
-def test_more_values_than_limit_rejected_before_reading() -> None:
     with pytest.raises(exact_json.TooManyValues):
         exact_json.loads_large(b"[" + b"0," * exact_json.MAX_VALUES + b"0]")
 

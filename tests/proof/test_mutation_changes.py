@@ -8,6 +8,7 @@ import pytest
 
 from tests.proof.mutation.survivors import FILE, read_survivors
 
+pytestmark = pytest.mark.slow
 needs_mutmut = pytest.mark.skipif(importlib.util.find_spec("mutmut") is None, reason="`make .venv/.mutation` installs mutmut")
 LISTED = """
 # the same name of a codec
@@ -17,22 +18,16 @@ lab_agent.x:f: a => b
 """
 
 
-@pytest.mark.parametrize(
-    ("key", "reason"),
-    [
-        ("lab_agent.x:f: a => b", "nobody asks"),
-        ("lab_agent.x:f: a => c", None),
-        ('lab_agent.y:g: "utf-8" => "UTF-8"', "the same name of a codec"),
-        ('lab_agent.y:g: "utf-8" => "UTF-8" + x', None),
-    ],
-)
-def test_survivor_is_listed_by_key_or_pattern(key: str, reason: str | None) -> None:
+def test_survivors_are_listed_by_key_or_pattern_each_with_its_reason() -> None:
     survivors = read_survivors(LISTED)
-    assert survivors.reason(key) == reason
-    assert survivors.count_by_reason([key]) == ({reason: 1} if reason else {})
-
-
-def test_survivor_without_reason_is_an_error() -> None:
+    for key, reason in {
+        "lab_agent.x:f: a => b": "nobody asks",
+        "lab_agent.x:f: a => c": None,
+        'lab_agent.y:g: "utf-8" => "UTF-8"': "the same name of a codec",
+        'lab_agent.y:g: "utf-8" => "UTF-8" + x': None,
+    }.items():
+        assert survivors.reason(key) == reason
+        assert survivors.count_by_reason([key]) == ({reason: 1} if reason else {})
     with pytest.raises(ValueError, match="a => b"):
         read_survivors("lab_agent.x:f: a => b")
     assert read_survivors(FILE.read_text()).by_key

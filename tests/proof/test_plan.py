@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.harness import proof
 from tests.harness.paths import ROOT
 from tests.harness.proof import Figures
 from tests.proof.mutants import Mutant, StaleMutantError
@@ -27,6 +28,7 @@ from tests.proof.results import (
 from tests.proof.runner import ProofRun, choose_in_turn
 from tests.proof.variants import MUTANTS
 
+pytestmark = pytest.mark.slow
 SHARE_IGNORED = Mutant(
     name="share_is_ignored",
     what="runs a long test in full",
@@ -34,7 +36,7 @@ SHARE_IGNORED = Mutant(
     old="round(full * SHARE)",
     new="full",
     found_by="share",
-    tests=("unit/test_proof_share.py",),
+    tests=("proof/test_plan.py::test_share_of_a_long_test",),
 )
 
 
@@ -42,26 +44,22 @@ def test_every_long_test_belongs_to_one_proof():
     marked = {
         str(file.relative_to(ROOT / "tests"))
         for file in (ROOT / "tests").rglob("test_*.py")
-        if "mark.proof" in file.read_text() and file.name not in {"test_proof_plan.py", "test_proof_runner.py"}
+        if "mark.proof" in file.read_text() and file.name not in {"test_plan.py", "test_runner.py"}
     }
     assert Counter(each for proof in PROOFS for each in proof.tests) == Counter(marked)
 
 
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda each: each.name)
-def test_variant_edits_one_place_and_can_be_imported(mutant):
-    edited = mutant.edit()
-    if mutant.file.endswith(".py"):
-        compile(edited, mutant.file, "exec")
-    assert mutant.found_by in {proof.name for proof in PROOFS}
-    assert mutant.tests
-
-
-def test_headlines_are_about_proofs():
-    assert {each.proof for each in HEADLINES} <= {proof.name for proof in PROOFS}
-
-
-def test_variants_have_names_of_their_own():
+def test_variants_edit_one_place_and_can_be_imported():
+    """Each has a name of its own, and is of a proof that has tests for it."""
+    proofs = {each.name for each in PROOFS}
+    for mutant in MUTANTS:
+        edited = mutant.edit()
+        if mutant.file.endswith(".py"):
+            compile(edited, mutant.file, "exec")
+        assert mutant.found_by in proofs
+        assert mutant.tests
     assert len({each.name for each in MUTANTS}) == len(MUTANTS)
+    assert {each.proof for each in HEADLINES} <= proofs
 
 
 def test_variant_whose_text_is_gone_is_told():
@@ -92,8 +90,8 @@ def made(**changes: Any) -> Result:
     return Result(**given)
 
 
-def row_of(result: Result, **proof: Any) -> str:
-    (row,) = format_table([Proof(name="ages", claim="Ages are told", tests=(), **proof)], {"ages": result}).splitlines()[2:]
+def row_of(result: Result, **fields: Any) -> str:
+    (row,) = format_table([Proof(name="ages", claim="Ages are told", tests=(), **fields)], {"ages": result}).splitlines()[2:]
     return row
 
 
@@ -188,6 +186,12 @@ def test_each_variant_has_its_turn_within_as_many_as_there_are():
     assert "| 1 of 1: `a`; 3 in turn |" in row_of(made(share=0.05, variants_tried={"a": True}, variants=3))
     assert "| 0 of 3 tried |" in row_of(made(share=0.05, variants=3))
     assert "| has none |" in row_of(made())
+
+
+@pytest.mark.parametrize(("share", "expected"), [(1.0, 1000), (0.05, 50), (0.0001, 3)])
+def test_share_of_a_long_test(monkeypatch, share, expected):
+    monkeypatch.setattr(proof, "SHARE", share)
+    assert proof.share_of(1000, at_least=3) == expected
 
 
 @pytest.mark.timeout(200)

@@ -21,6 +21,7 @@ from tests.proof.plan import Proof
 from tests.proof.results import Result, Verdict
 from tests.proof.runner import ProofRun
 
+pytestmark = pytest.mark.slow
 GOOD = """
 import pytest
 pytestmark = pytest.mark.proof
