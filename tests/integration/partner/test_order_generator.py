@@ -23,7 +23,7 @@ async def fetch_orderable(client: PartnerClient) -> list[Json]:
 
 async def test_generated_orders_are_accepted(client: PartnerClient, clinic: Clinic):
     items = await fetch_orderable(client)
-    for plan in islice(generate_plans("C-100", items, seed=1), 120):
+    for plan in islice(generate_plans("C-100", items, seed=1), 30):
         order = await clinic.place_order(plan)
         status = await read_order_status(client, order)
         assert status.order == "requested", plan
@@ -34,7 +34,7 @@ async def test_generated_orders_are_accepted(client: PartnerClient, clinic: Clin
 
 async def test_generated_orders_are_varied_and_valid(client: PartnerClient):
     items = {item["id"]: item for item in await fetch_orderable(client)}
-    plans = list(islice(generate_plans("C-100", list(items.values()), seed=2), 600))
+    plans = list(islice(generate_plans("C-100", list(items.values()), seed=2), 300))
     ordered = Counter(one.id for plan in plans for one in plan.basket.items)
     assert set(ordered) == set(items), "every test is ordered at least once"
     assert {plan.patient for plan in plans} == {"named", "anonymous", "reused"}
@@ -64,15 +64,11 @@ def assert_valid(plan: OrderPlan, items: dict[str, Json]) -> None:
     assert len({one.guid for one in plan.basket.items}) == len(plan.basket.items)
 
 
-async def test_same_seed_gives_same_plans(client: PartnerClient):
+async def test_plans_follow_seed_and_bounds(client: PartnerClient):
     items = await fetch_orderable(client)
     first, again = (list(islice(generate_plans("C-100", items, seed=3), 20)) for _ in range(2))
     assert first == again
     assert first != list(islice(generate_plans("C-100", items, seed=4), 20))
-
-
-async def test_number_of_tests_is_bounded(client: PartnerClient):
-    items = await fetch_orderable(client)
     few = OrderVariety(max_tests=2, anonymous_share=1.0)
     for plan in islice(generate_plans("C-100", items, 5, few), 100):
         assert len({one.id for one in plan.basket.items}) <= 2
@@ -112,27 +108,20 @@ def test_required_questions_answered_in_their_group():
         assert choice["valueCoding"]["code"] in "abc"
 
 
-def test_optional_questions_somecounts_skipped_empty_groups_omitted():
+def test_optional_questions_some_skipped_empty_groups_omitted():
     root = question("root", "group", required=False, item=[question("q", "string", required=False)])
     lengths = {len(answer_questionnaire({"item": root}, seeded_random(seed))) for seed in range(40)}
     assert lengths == {0, 1}
+    assert answer_questionnaire({"resourceType": "Questionnaire", "status": "active"}, seeded_random(1)) == []
 
 
-def test_zero_and_false_occur_as_answers():
-    answers = [
-        answer_questionnaire({"item": question("q", "string")}, seeded_random(seed))[0]["answer"][0] for seed in range(200)
-    ]
+def test_answers_vary_and_repeated_choices_are_distinct():
+    asked = {"item": question("q", "string")}
+    answers = [answer_questionnaire(asked, seeded_random(seed))[0]["answer"][0] for seed in range(200)]
     assert {"valueInteger": 0} in answers
     assert {"valueBoolean": False} in answers
-
-
-def test_repeating_choice_answers_are_distinct():
     options = [{"system": "s", "code": code} for code in "abc"]
     for seed in range(40):
         (item,) = answer_questionnaire({"item": question("q", "choice", option=options, repeats=True)}, seeded_random(seed))
         codes = [one["valueCoding"]["code"] for one in item["answer"]]
         assert len(codes) == len(set(codes)) in {1, 2}
-
-
-def test_no_questions_give_no_answers():
-    assert answer_questionnaire({"resourceType": "Questionnaire", "status": "active"}, seeded_random(1)) == []

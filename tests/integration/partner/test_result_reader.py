@@ -15,7 +15,15 @@ from starlette.routing import Route
 from lab_sandbox.partner.account import PartnerAccount
 from lab_sandbox.partner.client import open_partner_client
 from lab_sandbox.partner.clinic import parse_placed_order, reference_id
-from lab_sandbox.partner.errors import Json, PartnerError, ServiceRefusedError, decode, encode, parse_diagnostics
+from lab_sandbox.partner.errors import (
+    InvalidJsonError,
+    Json,
+    PartnerError,
+    ServiceRefusedError,
+    decode,
+    encode,
+    parse_diagnostics,
+)
 from lab_sandbox.partner.result_reader import WaitTimeoutError, find_differences, value_fields, wait_until
 
 CODE = {"system": "http://loinc.org", "code": "718-7", "display": "Hemoglobin"}
@@ -70,6 +78,12 @@ def test_same_instant_in_another_zone_is_equal():
     assert find_differences(reported, {**sent, "valueDateTime": "2026-03-04T09:00:01Z"})
 
 
+@pytest.mark.parametrize("data", [b"", b"<html>", b"\xff", b'{"a": NaN}', b'{"a": 1e99999999999999999999}', b"[" * 100_000])
+def test_invalid_json_reported(data: bytes):
+    with pytest.raises(InvalidJsonError):
+        decode(data)
+
+
 @pytest.mark.parametrize(
     "reference", ["task/1", "Task/1", "fhir/Task/1", "http://service.test/fhir/task/1", "task/1/_history/3", "task/1/"]
 )
@@ -104,6 +118,7 @@ def test_rejection_diagnostics_extracted(body: bytes, texts: tuple[str, ...]):
 
 
 async def test_search_follows_pages_counts_repeated_row_once(account: PartnerAccount):
+    """A response that is not JSON is told."""
     pages = {"1": (["a", "b"], "2"), "2": (["b", "c"], None)}
 
     async def token(_request: Request) -> Response:
@@ -114,17 +129,14 @@ async def test_search_follows_pages_counts_repeated_row_once(account: PartnerAcc
         links = [{"relation": "next", "url": f"{account.base_url}fhir/task?page={next_page}"}] if next_page else []
         return Response(encode({"entry": [{"resource": {"id": one}} for one in ids], "link": links}))
 
-    app = Starlette(routes=[Route("/connect/token", token, methods=["POST"]), Route("/fhir/task", search)])
+    async def page(_request: Request) -> Response:
+        return Response(b"<html>")
+
+    app = Starlette(
+        routes=[Route("/connect/token", token, methods=["POST"]), Route("/fhir/task", search), Route("/{rest:path}", page)]
+    )
     async with open_partner_client(account, transport=httpx.ASGITransport(app)) as client:
         assert [one["id"] for one in await client.search("task", {"status": "requested"})] == ["a", "b", "c"]
-
-
-async def test_non_json_response_reported(account: PartnerAccount):
-    async def answer(request: Request) -> Response:
-        return Response(b'{"access_token":"t"}' if request.url.path.endswith("token") else b"<html>")
-
-    app = Starlette(routes=[Route("/{rest:path}", answer, methods=["GET", "POST"])])
-    async with open_partner_client(account, transport=httpx.ASGITransport(app)) as client:
         with pytest.raises(PartnerError, match="not JSON"):
             await client.nomenclature()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from typing import Any
 
 import httpx
 import pytest
@@ -16,26 +17,15 @@ NOW = datetime(2026, 3, 4, 12, 0, tzinfo=UTC)
 
 
 @pytest.mark.parametrize(
-    ("method", "status", "retry"),
+    ("method", "outcome", "retry"),
     [
-        ("GET", 429, True),
-        ("POST", 429, True),
-        ("POST", 503, True),
-        ("GET", 500, True),
-        ("POST", 500, False),
-        ("POST", 504, False),
-        ("GET", 404, False),
-        ("PUT", 412, False),
-        ("GET", 200, False),
+        *(("GET", 429, True), ("POST", 429, True), ("POST", 503, True), ("GET", 500, True), ("POST", 500, False)),
+        *(("POST", 504, False), ("GET", 404, False), ("PUT", 412, False), ("GET", 200, False)),
+        *(("GET", httpx.ReadTimeout("lost"), True), ("POST", httpx.ReadTimeout("lost"), False)),
     ],
 )
-def test_only_harmless_requests_are_retried(method: str, status: int, retry: bool):
-    assert can_retry(method, httpx.Response(status)) is retry
-
-
-def test_lost_create_response_never_retried():
-    assert can_retry("GET", httpx.ReadTimeout("lost"))
-    assert not can_retry("POST", httpx.ReadTimeout("lost"))
+def test_only_harmless_requests_are_retried(method: str, outcome: int | httpx.ReadTimeout, retry: bool):
+    assert can_retry(method, httpx.Response(outcome) if isinstance(outcome, int) else outcome) is retry
 
 
 @pytest.mark.parametrize(
@@ -66,26 +56,27 @@ class ScriptedService:
 BUSY = httpx.Response(503, headers={"Retry-After": "0"})
 
 
-async def test_busy_service_retried_until_it_responds(account: PartnerAccount):
-    service = ScriptedService(BUSY, httpx.ConnectError("unreachable"), httpx.Response(200, json=[]))
+LONG = httpx.Response(429, headers={"Retry-After": "3600"})
+
+
+@pytest.mark.parametrize(
+    ("script", "error", "calls"),
+    [
+        ((BUSY, httpx.ConnectError("unreachable"), httpx.Response(200, json=[])), None, 3),
+        ((BUSY, BUSY, BUSY, BUSY), "503", 4),
+        ((LONG,), "429", 1),
+    ],
+    ids=["retried", "given up", "not waited for"],
+)
+async def test_busy_service_is_asked_again_within_bounds(account: PartnerAccount, script: Any, error: str | None, calls: int):
+    service = ScriptedService(*script)
     async with open_partner_client(account, transport=httpx.MockTransport(service)) as client:
-        assert await client.eta() == []
-    assert service.calls == 3
-
-
-async def test_constantly_busy_service_given_up(account: PartnerAccount):
-    service = ScriptedService(BUSY, BUSY, BUSY, BUSY)
-    async with open_partner_client(account, transport=httpx.MockTransport(service)) as client:
-        with pytest.raises(ServiceRefusedError, match="503"):
-            await client.eta()
-    assert service.calls == 4
-
-
-async def test_excessive_retry_after_not_waited(account: PartnerAccount):
-    service = ScriptedService(httpx.Response(429, headers={"Retry-After": "3600"}))
-    async with open_partner_client(account, transport=httpx.MockTransport(service)) as client:
-        with pytest.raises(ServiceRefusedError, match="429"):
-            await client.eta()
+        if error is None:
+            assert await client.eta() == []
+        else:
+            with pytest.raises(ServiceRefusedError, match=error):
+                await client.eta()
+    assert service.calls == calls
 
 
 async def test_order_with_lost_response_not_sent_twice(account: PartnerAccount):

@@ -22,19 +22,14 @@ def settings_of(folder: Path, *sites: str) -> Path:
     return folder / "lab-agent"
 
 
-@pytest.mark.parametrize(("sites", "found"), [([""], None), (["stage"], "stage"), (["", "stage"], None)])
-def test_only_site_is_found(tmp_path: Path, sites: list[str], found: str | None) -> None:
-    assert find_site(settings_of(tmp_path, *sites)) == found
-
-
-def test_several_sites_have_to_be_named(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"--site \(east, west\)"):
-        find_site(settings_of(tmp_path, "west", "east"))
-
-
-def test_missing_settings_are_named(tmp_path: Path) -> None:
+def test_only_site_is_found_and_several_have_to_be_named(tmp_path: Path) -> None:
+    for name, sites, found in (("one", [""], None), ("stage", ["stage"], "stage"), ("both", ["", "stage"], None)):
+        (tmp_path / name).mkdir()
+        assert find_site(settings_of(tmp_path / name, *sites)) == found
     with pytest.raises(InputError, match=f"neither {tmp_path}/lab-agent/lab-agent.toml"):
         find_site(tmp_path / "lab-agent")
+    with pytest.raises(InputError, match=r"--site \(east, west\)"):
+        find_site(settings_of(tmp_path, "west", "east"))
 
 
 @pytest.mark.parametrize("site", [None, "stage"])
