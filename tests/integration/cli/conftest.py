@@ -133,3 +133,15 @@ def lab(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Laboratory
         (tmp_path / name).mkdir()
     create_database(lab.folder / "lab.db")
     return lab
+
+
+def edit(lab: LaboratoryFolder, before: str, after: str) -> None:
+    """Change the settings."""
+    text = lab.config.read_text()
+    assert before in text
+    lab.config.write_text(text.replace(before, after))
+
+
+def said(done: CommandResult) -> dict[str, tuple[str, str, str]]:
+    """The lines of `check --json` by what they are about: status, detail, hint."""
+    return {line["name"]: (line["status"], line["detail"], line["hint"]) for line in json.loads(done.out)["checks"]}

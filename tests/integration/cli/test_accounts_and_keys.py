@@ -1,5 +1,6 @@
 """Commands on users and encryption keys."""
 
+import json
 import sqlite3
 from contextlib import closing
 from datetime import UTC, datetime
@@ -9,42 +10,42 @@ from lab_agent.domain.job_records import ServiceMessage
 from lab_agent.domain.report_records import ReportRecord
 from tests.integration.cli.conftest import KEY
 
+PHRASE = "correct horse battery\n"
 
-def test_password_and_role_changed(cli, lab):
-    assert cli("user", "add", "anna", stdin="correct horse battery\n").code == 0
+
+def test_users_are_added_changed_and_removed(cli, lab):
+    assert "add one with" in cli("user", "list").out
+    done = cli("user", "add", "anna", stdin="short\n")
+    assert (done.code, "password" in done.err, "short\n" in done.out) == (1, True, False)
+    assert cli("user", "add", "Anna", "--role", "admin", stdin=PHRASE).code == 0
+    (user,) = cli("user", "list", "--json").json()
+    assert (user["name"], user["role"], "hash" in json.dumps(user)) == ("anna", "admin", False)
+    assert not lab.write(lambda uow: uow.users.get("anna")).must_change_password
+    assert cli("user", "add", "anna", stdin=PHRASE).code == 1
     assert cli("user", "password", "anna", stdin="another horse battery\n").code == 0
     assert cli("user", "role", "Anna", "operator").code == 0
-    (user,) = cli("user", "list", "--json").json()
-    assert user["role"] == "operator"
+    assert cli("user", "list", "--json").json()[0]["role"] == "operator"
     hashed = lab.write(lambda uow: uow.users.get("anna")).password_hash
     assert Passwords().verify("another horse battery", hashed)
+    assert cli("user", "remove", "anna").code == 0
+    assert cli("user", "remove", "anna").code == 1
 
 
-def test_unknown_user_has_no_password_or_role(cli, lab):
-    assert cli("user", "password", "nobody", stdin="correct horse battery\n").code == 1
-    assert cli("user", "role", "nobody", "admin").code == 1
-    assert cli("user", "role", "nobody", "emperor").code == 2
+def test_unknown_user_has_no_password_role_or_right(cli, lab):
+    assert cli("user", "password", "nobody", stdin=PHRASE).code == 1
+    for words, code in (("role nobody admin", 1), ("role nobody emperor", 2), ("reveal nobody --on", 1), ("reveal nobody", 2)):
+        assert cli("user", *words.split()).code == code, words
 
 
 def test_right_to_reveal_given_and_taken(cli, lab):
-    assert cli("user", "add", "anna", stdin="correct horse battery\n").code == 0
-    assert cli("user", "list", "--json").json()[0]["may_reveal"] is False
-    assert "no" in cli("user", "list").out.splitlines()[1].split()
-    assert cli("user", "reveal", "Anna", "--on").code == 0
-    assert cli("user", "list", "--json").json()[0]["may_reveal"] is True
-    assert "yes" in cli("user", "list").out.splitlines()[1].split()
-    assert cli("user", "reveal", "anna", "--off").code == 0
-    assert cli("user", "list", "--json").json()[0]["may_reveal"] is False
+    assert cli("user", "add", "anna", stdin=PHRASE).code == 0
+    for option, may, shown in ((None, False, "no"), ("--on", True, "yes"), ("--off", False, "no")):
+        assert option is None or cli("user", "reveal", "Anna", option).code == 0
+        assert cli("user", "list", "--json").json()[0]["may_reveal"] is may
+        assert shown in cli("user", "list").out.splitlines()[1].split()
     changes = cli("audit", "list", "--action", "user_reveal_changed", "--json").json()
-    assert [(each["subject"], each["details"]) for each in changes] == [
-        ("anna", '{"may_reveal":0}'),
-        ("anna", '{"may_reveal":1}'),
-    ]
-
-
-def test_right_to_reveal_needs_user_and_choice(cli, lab):
-    assert cli("user", "reveal", "nobody", "--on").code == 1
-    assert cli("user", "reveal", "nobody").code == 2
+    assert [each["details"] for each in changes] == ['{"may_reveal":0}', '{"may_reveal":1}']
+    assert {each["subject"] for each in changes} == {"anna"}
 
 
 def save_report_with_patient(uow, patient: bytes) -> None:
@@ -98,8 +99,3 @@ def test_generated_password_is_shown_once_and_must_be_changed(cli, lab):
     assert stored.must_change_password
     assert Passwords().verify(shown.split("password: ")[1].strip(), stored.password_hash)
     assert "password" not in cli("user", "list", "--json").json()[0].keys() - {"must_change_password"}
-
-
-def test_typed_password_need_not_be_changed(cli, lab):
-    assert cli("user", "add", "anna", stdin="correct horse battery\n").code == 0
-    assert not lab.write(lambda uow: uow.users.get("anna")).must_change_password

@@ -153,6 +153,8 @@ def pool(name: str, pattern: str, **more: object) -> str:
         (VALID + "[worker]\nlease = 20\n", {}, "worker.lease", ""),
         (VALID + "[worker]\nbackoff_first = 9\nbackoff_longest = 1\n", {}, "worker.backoff_longest", ""),
         (VALID + "[wroker]\nmode = 1\n", {}, "wroker", "unknown key — did you mean 'worker'?"),
+        (VALID + "[api]\npublic_url = 'C-100'\n", {}, "api.public_url", "is not an http or https address"),
+        (VALID + "[monitoring]\napi_address = '<address>'\n", {}, "monitoring.api_address", "is still a placeholder"),
         (VALID + "[retention]\nfailure_days = 30\n", {}, "retention.failure_days", "greater than or equal to 90"),
         (VALID, {"LAB_AGENT_EXCHNGE__BASE_URL": "x"}, "LAB_AGENT_EXCHNGE__BASE_URL", "did you mean 'exchange'?"),
         (VALID, {"LAB_AGENT_WORKER__CONCURRENCY": "many"}, "worker.concurrency (LAB_AGENT_WORKER__CONCURRENCY)", ""),
