@@ -30,21 +30,9 @@ def test_backup_of_a_database_put_back_by_hand_hides_nothing(cli: Cli, lab: Labo
     assert find_sign(mark.read(), lab.write(read_number)) is RestoreSign.OLDER_THAN_MARK
 
 
-def test_restore_says_in_the_database_what_it_is(cli: Cli, lab: LaboratoryFolder, tmp_path: Path) -> None:
-    assert cli("backup", "--folder", "first").code == 0
-    (backup,) = list_backups(tmp_path / "first")
-    assert cli("restore", str(backup.path), "--yes").code == 0
-    restored = lab.write(load_restoration)
-    assert restored is not None
-    assert restored.sign is RestoreSign.COMMAND
-    assert restored.is_open
-    assert not list(tmp_path.glob("*.backup.tmp*")), "nothing is left beside it"
-
-
 @pytest.mark.parametrize("has_mark", [False, True])
-def test_restore_warns_of_labels_that_would_be_issued_again(
-    cli: Cli, lab: LaboratoryFolder, tmp_path: Path, has_mark: bool
-) -> None:
+def test_restore_says_what_it_is_and_warns_of_labels(cli: Cli, lab: LaboratoryFolder, tmp_path: Path, has_mark: bool) -> None:
+    """Labels would be issued again where there is no mark of them outside the database."""
     mark = 'label_mark = "labels.mark"' if has_mark else ""
     pool = '[[api.pools]]\nname = "main"\npattern = "77########"\nlast = 99\n'
     lab.config.write_text(lab.config.read_text().replace("[api]", f"[api]\n{mark}") + pool)
@@ -52,8 +40,11 @@ def test_restore_warns_of_labels_that_would_be_issued_again(
     assert made.code == 0, made.err
     (backup,) = list_backups(tmp_path / "first")
     restored = cli("restore", str(backup.path), "--yes")
-    assert restored.code == 0
-    assert ("api.label_mark" in restored.out) is not has_mark
+    assert (restored.code, "api.label_mark" in restored.out) == (0, not has_mark)
+    stated = lab.write(load_restoration)
+    assert stated is not None
+    assert (stated.sign, stated.is_open) == (RestoreSign.COMMAND, True)
+    assert not list(tmp_path.glob("*.backup.tmp*")), "nothing is left beside it"
 
 
 AFTER = """
@@ -80,18 +71,12 @@ def test_command_after_backup_gets_file_and_no_secret(cli: Cli, lab: LaboratoryF
     assert ("exit code 3" in done.err) is (code == 3)
 
 
-def test_missing_command_after_backup_is_told(cli: Cli, lab: LaboratoryFolder) -> None:
-    set_after(lab, "/no/such/program")
-    done = cli("backup")
-    assert (done.code, len(list_backups(lab.folder / "backups"))) == (1, 1)
-    assert "/no/such/program" in done.err
-
-
-def test_command_after_backup_not_run_for_list(cli: Cli, lab: LaboratoryFolder) -> None:
-    set_after(lab, sys.executable, "-c", AFTER, "0")
+def test_command_after_backup_not_run_for_list_and_told_when_missing(cli: Cli, lab: LaboratoryFolder) -> None:
     (lab.folder / "backups").mkdir()
+    set_after(lab, "/no/such/program")
     assert cli("backup", "--list").code == 0
-    assert not (lab.folder / "after.txt").exists()
+    done = cli("backup")
+    assert (done.code, len(list_backups(lab.folder / "backups")), "/no/such/program" in done.err) == (1, 1, True)
 
 
 def test_backup_needs_no_secret_of_the_worker(cli: Cli, lab: LaboratoryFolder) -> None:

@@ -48,24 +48,18 @@ def installed(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Call
     return check
 
 
-@pytest.mark.parametrize(
-    ("api", "found"),
-    [
+def test_unit_is_tried_as_it_runs(installed: Callable[..., dict[str, str]]) -> None:
+    """The worker's unit has the key and the password: what is wrong for it, too, ends the check before."""
+    assert installed({API: KEYS}) == {API: "ok", BACKUP: "skipped"}, "one is not installed"
+    for api, found in (
         (KEYS, "ok"),
         ("LoadCredential=exchange.oauth.password:/x", "WRONG"),
         ("", "WRONG"),
         (f"{KEYS}\nEnvironment=LAB_AGENT_API__PORT=-1", "WRONG"),
         (f"{KEYS}\nEnvironment=LAB_AGENT_NOTIFY__AT_MOST=0", "ok"),
         ("LoadCredential=of.its.own:/x", "skipped"),
-    ],
-)
-def test_unit_is_tried_as_it_runs(installed: Callable[..., dict[str, str]], api: str, found: str) -> None:
-    """The worker's unit has the key and the password: what is wrong for it, too, ends the check before."""
-    assert installed({API: api, BACKUP: KEYS}) == {API: found, BACKUP: "ok"}
-
-
-def test_unit_that_is_not_installed_is_skipped(installed: Callable[..., dict[str, str]]) -> None:
-    assert installed({API: KEYS}) == {API: "ok", BACKUP: "skipped"}
+    ):
+        assert installed({API: api, BACKUP: KEYS}) == {API: found, BACKUP: "ok"}, api
 
 
 def test_mends_name_the_command_of_the_installation(

@@ -74,38 +74,29 @@ def imported(script: str, *words: str) -> set[str]:
     return set(answer["modules"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", _ABSENT, ids=" ".join)
 def test_command_imports_only_what_it_uses(lab: LaboratoryFolder, words: tuple[str, ...]) -> None:
     assert imported(_RUN_COMMAND, *words) & set(_ABSENT[words]) == set()
 
 
+@pytest.mark.slow
 def test_trial_without_settings_imports_no_database(
     lab: LaboratoryFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("LAB_AGENT_CONFIG", raising=False)
     (tmp_path / "one.hl7").write_text(_MESSAGE, newline="")
     modules = imported(_RUN_COMMAND, "adapter", "hl7v2", "try", str(tmp_path / "one.hl7"))
-    heavy = (
-        *_SERVERS,
-        *_CLIENTS,
-        *_FILES,
-        "sqlalchemy",
-        "sqlmodel",
-        "lab_agent.store",
-        "lab_agent.bootstrap",
-        "lab_agent.worker",
-    )
-    assert modules & set(heavy) == set()
+    store = ("sqlalchemy", "sqlmodel", "lab_agent.store", "lab_agent.bootstrap", "lab_agent.worker")
+    assert modules & {*_SERVERS, *_CLIENTS, *_FILES, *store} == set()
 
 
-def test_daemon_imports_no_commands_nor_unused_adapters(lab: LaboratoryFolder) -> None:
+@pytest.mark.slow
+def test_daemon_imports_what_is_configured_at_its_start(lab: LaboratoryFolder) -> None:
+    """No commands, nor adapters that are not used; and printing at once: what is missing is missing at the start."""
     modules = imported(_RUN_DAEMON, str(lab.config))
     assert "lab_agent.lis.folder" in modules
     assert modules & set(_ABSENT_IN_DAEMON) == set()
-
-
-def test_printing_is_imported_at_the_start(lab: LaboratoryFolder) -> None:
-    """Nothing that is configured is left for the first order or report: what is missing is missing at the start."""
     lab.config.write_text(lab.config.read_text() + "[results]\nprint_reports = true\n")
     assert "reportlab" in imported(_RUN_DAEMON, str(lab.config))
 

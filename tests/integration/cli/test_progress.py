@@ -44,14 +44,11 @@ async def test_long_work_is_shown_on_standard_error(capsys: pytest.CaptureFixtur
     assert capsys.readouterr().out == ""
 
 
-def test_short_work_shows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_short_work_and_programs_show_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     screen = watch(monkeypatch, shown_after=60)
     with progress_bar("Backing up") as tell:
         tell(100, 100)
     assert screen.getvalue() == ""
-
-
-def test_programs_see_no_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     screen = watch(monkeypatch)
     with progress_bar("Backing up", as_json=True) as tell:
         tell(1, 2)
