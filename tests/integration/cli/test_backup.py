@@ -77,10 +77,3 @@ def test_command_after_backup_not_run_for_list_and_told_when_missing(cli: Cli, l
     assert cli("backup", "--list").code == 0
     done = cli("backup")
     assert (done.code, len(list_backups(lab.folder / "backups")), "/no/such/program" in done.err) == (1, 1, True)
-
-
-def test_backup_needs_no_secret_of_the_worker(cli: Cli, lab: LaboratoryFolder) -> None:
-    settings = lab.config.read_text().replace('password = "hunter2"\n', "")
-    lab.config.write_text(settings + '[notify.webhook.chat]\ntemplate = "mattermost"\n')
-    assert cli("backup", "--folder", "first").code == 0
-    assert cli("check", "--offline").code == 2

@@ -7,8 +7,6 @@ import json
 import signal
 import socket
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -25,7 +23,6 @@ from lab_agent.workflow.refused_messages import record_refusal
 from lab_agent.workflow.result_inbox import StoreInbox
 from tests.harness import forked_programs
 from tests.harness.clock import VirtualClock
-from tests.harness.forked_programs import ForkedProgram
 from tests.harness.programs import free_port
 from tests.harness.refused import CR, FS, MENDED_MAP, NAME, VT, adapter_table, oru, send
 from tests.integration.cli.conftest import KEY
@@ -133,80 +130,62 @@ def test_dismissed_messages_end_the_alert(cli: Any, lab: Any, mapping: Path) -> 
     assert not lab.write(lambda uow: uow.alerts.close(AlertKey(ConditionId.LIS_REFUSED_MESSAGES, "hl7"), now=datetime.now(UTC)))
 
 
-@contextmanager
-def running_agent(lab: Any) -> Iterator[ForkedProgram]:
-    log = lab.folder / "agent.log"
-    with log.open("wb") as file:
-        process = forked_programs.start("lab_agent.cli", "run", "--config", str(lab.config), cwd=lab.folder, stderr=file)
-        try:
-            yield process
-        finally:
-            process.terminate()
-            try:
-                process.wait(DEADLINE)
-            finally:
-                process.kill()
-                process.wait()
-
-
-def wait_for_log(lab: Any, text: str, count: int = 1) -> None:
+def wait_for_log(log: Path, text: str) -> None:
     end = time.monotonic() + DEADLINE
-    while (log := (lab.folder / "agent.log").read_text()).count(text) < count:
-        assert time.monotonic() < end, log[-4000:]
+    while text not in log.read_text():
+        assert time.monotonic() < end, log.read_text()[-4000:]
         time.sleep(0.05)
 
 
-class Peer:
+def connect(port: int) -> socket.socket:
     """The laboratory system on one connection, which it keeps."""
-
-    def __init__(self, port: int) -> None:
-        end = time.monotonic() + DEADLINE
-        self.socket = socket.socket()
-        self.socket.settimeout(DEADLINE)
-        while self.socket.connect_ex(("127.0.0.1", port)):
+    end = time.monotonic() + DEADLINE
+    while True:
+        try:
+            return socket.create_connection(("127.0.0.1", port), DEADLINE)
+        except ConnectionRefusedError:
             assert time.monotonic() < end
             time.sleep(0.05)
-            self.socket.close()
-            self.socket = socket.socket()
-            self.socket.settimeout(DEADLINE)
-
-    def send(self, data: bytes) -> None:
-        self.socket.sendall(data)
-
-    def answer(self) -> str:
-        data = b""
-        while not data.endswith(FS + CR):
-            piece = self.socket.recv(4096)
-            assert piece, "the connection was closed"
-            data += piece
-        return data.split(b"\rMSA|")[1][:2].decode()
-
-    def exchange(self, message: bytes) -> str:
-        self.send(VT + message + FS + CR)
-        return self.answer()
 
 
+def answer(peer: socket.socket) -> str:
+    data = b""
+    while not data.endswith(FS + CR):
+        piece = peer.recv(4096)
+        assert piece, "the connection was closed"
+        data += piece
+    return data.split(b"\rMSA|")[1][:2].decode()
+
+
+@pytest.mark.slow
 def test_sighup_reads_mended_map_without_dropping_connection(lab: Any) -> None:
     """A mended map is used from the next message on; an invalid one leaves the former in use, with an alert."""
     port = free_port()
     mapping = add_adapter(lab, results={"role": "server", "port": port})
-    with running_agent(lab) as process:
-        peer = Peer(port)
-        assert peer.exchange(oru("M1")) == "AE"
-        whole = VT + oru("M2") + FS + CR
-        peer.send(whole[:100])
-        mapping.write_text(MENDED_MAP)
-        process.send_signal(signal.SIGHUP)
-        wait_for_log(lab, "outcome=reloaded")
-        peer.send(whole[100:])
-        assert peer.answer() == "AA"
-        mapping.write_text("[tables.report_status]\nQ = 'nonsense'\n")
-        process.send_signal(signal.SIGHUP)
-        wait_for_log(lab, "outcome=invalid")
-        assert peer.exchange(oru("M3", number="78-1")) == "AA"
-        peer.socket.close()
+    log = lab.folder / "agent.log"
+    with log.open("wb") as file:
+        process = forked_programs.start("lab_agent.cli", "run", "--config", str(lab.config), cwd=lab.folder, stderr=file)
+    try:
+        with connect(port) as peer:
+            peer.sendall(VT + oru("M1") + FS + CR)
+            assert answer(peer) == "AE"
+            whole = VT + oru("M2") + FS + CR
+            peer.sendall(whole[:100])
+            mapping.write_text(MENDED_MAP)
+            process.send_signal(signal.SIGHUP)
+            wait_for_log(log, "outcome=reloaded")
+            peer.sendall(whole[100:])
+            assert answer(peer) == "AA"
+            mapping.write_text("[tables.report_status]\nQ = 'nonsense'\n")
+            process.send_signal(signal.SIGHUP)
+            wait_for_log(log, "outcome=invalid")
+            peer.sendall(VT + oru("M3", number="78-1") + FS + CR)
+            assert answer(peer) == "AA"
         process.terminate()
         assert process.wait(DEADLINE) == 0
+    finally:
+        process.kill()
+        process.wait()
     assert lab.write(lambda uow: uow.alerts.close(AlertKey(ConditionId.LIS_MAP_INVALID, "hl7"), now=datetime.now(UTC)))
     found, _ = lab.write(lambda uow: uow.refused_messages.list(states=(RefusedState.WAITING,), limit=9))
     assert len(found) == 1

@@ -4,6 +4,8 @@ import signal
 import subprocess
 import sys
 
+import pytest
+
 HANGS_UP_AT_ITS_START = """
 import os, signal
 from lab_agent import daemon
@@ -18,6 +20,7 @@ main()
 """
 
 
+@pytest.mark.slow
 def test_early_sighup_does_not_end_daemon(lab):
     """A reload signal that comes before the handler is installed does not end the daemon."""
     command = [sys.executable, "-c", HANGS_UP_AT_ITS_START, "run", "--config", str(lab.config)]

@@ -21,6 +21,8 @@ from tests.harness.failing_disk import failing_calls
 from tests.harness.small_disk import fill, mounted_disk
 from tests.integration.cli.test_run_store_faults import check_ends
 
+pytestmark = pytest.mark.slow
+
 
 async def test_error_of_the_disk_is_told_and_goes_on_when_it_is_over(lab: Any) -> None:
     files = tuple(lab.folder / name for name in ("lab.db", "lab.db-wal"))

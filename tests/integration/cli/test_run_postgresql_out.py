@@ -17,6 +17,8 @@ from lab_agent.store.schema import upgrade
 from tests.harness.clock import wait_until
 from tests.harness.daemon import running, wait_told
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def on_postgresql(lab: Any, postgres_url: str) -> Any:

@@ -16,6 +16,7 @@ from tests.harness.canned_server import Canned, canned_server
 from tests.harness.clock import wait_until
 from tests.harness.daemon import running, wait_told
 
+pytestmark = pytest.mark.slow
 KEEP = "import sys; open(sys.argv[1], 'a').write(sys.stdin.read() + chr(10))"
 
 

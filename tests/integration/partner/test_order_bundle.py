@@ -93,70 +93,21 @@ def test_laboratory_reads_all_updates_tasks_only(account: PartnerAccount):
         assert "read" in grants(entry["resource"], CLINIC_GUID)
 
 
-def test_procedure_request_has_all_documented_fields(account: PartnerAccount):
-    created = bundle(account, [item("1", "g1"), item("2", "g2")], [tube("g1"), tube("g2")], notes=("urgent",))
-    first, second = resources_of(created, "ProcedureRequest")
-    requisition = {"system": "http://clinic.example/requisitions", "value": "R-1"}
-    coding = {"system": "http://service.test:8480/terminology/nomenclature", "code": "1"}
-    assert first["requisition"] == second["requisition"] == requisition
-    assert [one for one in ("identifier", "specimen") if first[one] == second[one]] == []
-    assert len(first["specimen"]) == len(second["specimen"]) == 1
-    expected = {
-        "supportingInfo": [{"reference": "contract/c1"}],
-        "status": "active",
-        "code": {"coding": [coding], "text": "Test 1"},
-        "subject": {"reference": "patient/p1"},
-        "occurrenceDateTime": "2026-03-04T12:00:00+00:00",
-        "note": [{"text": "urgent"}],
-    }
-    assert {name: first[name] for name in expected} == expected
-
-
-@pytest.mark.parametrize(
-    ("kind", "link"),
-    [
-        ("absolute", {"reference": "http://service.test:8480/contract/c1"}),
-        ("identifier", {"identifier": {"system": "http://codes.lab.example/contract", "value": "C-100"}}),
-    ],
-)
-def test_all_lines_link_contract_alike(account: PartnerAccount, kind, link: Json):
-    created = bundle(account, [item("1", "g1"), item("2", "g2")], [tube("g1", "g2")], contract_link=kind)
-    assert [one["supportingInfo"] for one in resources_of(created, "ProcedureRequest")] == [[link], [link]]
-
-
-def test_specimen_has_all_documented_fields(account: PartnerAccount):
-    base = "http://service.test:8480/"
-    created = bundle(account, [item("1", "g1")], [tube("g1", label="4711"), tube("g1"), tube("g1")])
-    specimen, *generated = resources_of(created, "Specimen")
-    assert specimen["type"] == {"coding": [{"system": f"{base}terminology/specimen-type", "code": "10"}]}
-    method = {"coding": [{"system": f"{base}terminology/treatment_protocol", "code": "Venepuncture"}]}
-    assert specimen["collection"]["method"] == method
-    assert datetime.fromisoformat(specimen["collection"]["collectedDateTime"]) < NOW
-    container = {
-        "identifier": [{"system": "http://codes.lab.example/labels", "value": "4711"}],
-        "type": {"coding": [{"system": f"{base}terminology/specimen_type", "code": "SST5"}]},
-        "specimenQuantity": {"value": 2},
-    }
-    assert specimen["container"] == [container]
-    assert specimen["extension"] == [{"url": f"{base}extra/supportingInfo", "valueString": "specimen=10"}]
-    assert [one["container"][0]["identifier"][0]["value"] for one in generated] == ["0000000001", "0000000002"]
-
-
-@pytest.mark.parametrize(
-    ("study", "shape"), [("042.036", r"\d{4}-\d{4}"), ("042.075", r"\d{4}-\d{4}"), ("042.076", r"\d{3}-\d{3}-\d{3}")]
-)
-def test_special_studies_carry_second_barcode(account: PartnerAccount, study: str, shape: str):
-    created = bundle(account, [item(study, "g1"), item("1", "g2")], [tube("g1"), tube("g2")])
-    special, plain = (one["container"][0]["identifier"] for one in resources_of(created, "Specimen"))
-    assert [one["system"] for one in special] == ["http://codes.lab.example/labels", "http://codes.lab.example/second-labels"]
-    assert re.fullmatch(shape, special[1]["value"])
-    assert len(plain) == 1
-
-
-def test_follow_up_study_carries_old_order_number(account: PartnerAccount):
-    created = bundle(account, [item("190.1558", "g1")], [tube("g1")], old_order_number="00001-ABCDE-00000002")
+def test_plan_is_in_the_bundle(account: PartnerAccount):
+    """What a clinic may say or leave out; that the rest is what the interface asks, the rules of service and laboratory say."""
+    answers = [{"linkId": "q", "text": "?", "answer": [{"valueInteger": 0}]}]
+    options = {"notes": ("urgent",), "contract_link": "absolute", "notify": (("sms", True), ("email", False))}
+    study = item("190.1558", "g1")
+    created = bundle(account, [study], [tube("g1"), tube("g1", label="L")], answers, old_order_number="1-A-2", **options)
     (request,) = resources_of(created, "ProcedureRequest")
-    assert request["basedOn"] == [{"identifier": {"system": "http://codes.lab.example/mis", "value": "00001-ABCDE-00000002"}}]
+    assert request["note"] == [{"text": "urgent"}]
+    assert request["supportingInfo"] == [{"reference": "http://service.test:8480/contract/c1"}]
+    assert request["basedOn"] == [{"identifier": {"system": "http://codes.lab.example/mis", "value": "1-A-2"}}]
+    labels = [one["container"][0]["identifier"][0]["value"] for one in resources_of(created, "Specimen")]
+    assert labels == ["0000000001", "L"]
+    (response,) = resources_of(created, "QuestionnaireResponse")
+    assert (response["item"], response["source"]) == (answers, {"reference": "patient/p1"})
+    assert [one["valueBoolean"] for one in resources_of(created, "Task")[0]["input"]] == [True, False]
 
 
 @pytest.mark.parametrize(("several", "together", "lines"), [(True, True, 1), (True, False, 2), (False, True, 2)])
@@ -169,37 +120,15 @@ def test_specimen_types_of_one_test_share_a_line(account: PartnerAccount, severa
     assert sum(len(one["specimen"]) for one in requests) == 2
 
 
-def test_answers_attached_to_line_from_patient(account: PartnerAccount):
-    """The answers belong to one line, and their source is the patient."""
-    answers = [{"linkId": "q", "text": "?", "answer": [{"valueInteger": 0}]}]
-    created = bundle(account, [item("1", "g1")], [tube("g1")], answers)
-    (response,) = resources_of(created, "QuestionnaireResponse")
-    assert response["status"] == "completed"
-    assert response["source"] == {"reference": "patient/p1"}
-    assert response["subject"]["reference"] == created["entry"][1]["fullUrl"]
-    assert response["item"] == answers
-    assert not resources_of(bundle(account, [item("1", "g1")], [tube("g1")]), "QuestionnaireResponse")
-
-
-def test_notification_options_are_order_task_inputs(account: PartnerAccount):
-    created = bundle(account, [item("1", "g1")], [tube("g1")], notify=(("sms", True), ("email", False)))
-    order = resources_of(created, "Task")[0]
-    assert [one["valueBoolean"] for one in order["input"]] == [True, False]
-    assert order["input"][0]["type"] == {"coding": [{"system": "http://codes.lab.example/notification", "code": "sms"}]}
-
-
-@pytest.mark.parametrize(
-    ("method", "minutes"),
-    [
+def test_collection_minutes_read_from_method():
+    for method, minutes in (
         ("Venepuncture before the load", 0),
         ("Venepuncture 60 minutes after the load", 60),
         ("2 h after the load", 120),
         ("Chew the roll for 60 seconds", 0),
         ("30min", 30),
-    ],
-)
-def test_collection_minutes_read_from_method(method: str, minutes: int):
-    assert parse_minutes(method) == minutes
+    ):
+        assert parse_minutes(method) == minutes, method
 
 
 def test_tolerance_samples_aligned_last_before_order():
@@ -208,11 +137,8 @@ def test_tolerance_samples_aligned_last_before_order():
     times = collection_times([tube("g", method=method) for method in methods] + [tube("h", code=11)], NOW)
     assert [time - times[0] for time in times] == [timedelta(0), timedelta(hours=1), timedelta(hours=2), timedelta(0)]
     assert times[2] < NOW
-
-
-def test_samples_without_minutes_follow_answer_order():
     times = collection_times([tube("g", method=method) for method in ("first", "second", "second")], NOW)
-    assert times[0] < times[1] == times[2] < NOW
+    assert times[0] < times[1] == times[2] < NOW, "without minutes, as they come"
 
 
 def test_generated_labels_unique_and_keep_shape():
