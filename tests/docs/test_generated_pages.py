@@ -1,22 +1,29 @@
-"""The pages and files that are made from the code: each is current (else run `make docs`), and what it is made of is complete."""
+"""What is made from the code is current (else run `make docs`), and complete; what monitors reads is exported."""
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import typer
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
 from starlette.routing import Match
 
 from lab_agent.cli.app import app
 from lab_agent.cli.lazy_commands import load_command
 from lab_agent.conditions.ids import ConditionId
+from lab_agent.conditions.model import AffectedCount, OpenCondition
 from lab_agent.conditions.table import CONDITIONS
 from lab_agent.domain.state_machines import JOB_TRANSITIONS, ORDER_TRANSITIONS
+from lab_agent.metrics import CallOutcome, Metrics, StoreGauges
 from lab_agent.settings.introspection import iter_keys
 from lab_agent.settings.root import Settings
 from lab_agent.settings.status import StatusSettings
@@ -148,3 +155,94 @@ def parse_command(words: list[str]) -> None:
 def test_wrong_command_is_noticed(words: list[str]) -> None:
     with pytest.raises(Exception, match=r"No such option|has no|Missing (argument|parameter)"):
         parse_command(words)
+
+
+METRIC = re.compile(r"\b(up|lab_agent_[a-z_]+)\b(?:\{([^}]*)\})?")
+LABEL = re.compile(r'([a-z_]+)\s*(?:=~|!~|!=|=)\s*"([^"]*)"')
+GROUPED = re.compile(r"\b(?:by|on) \(([^)]*)\)")
+OF_PROMETHEUS = {"instance", "job", "le"}
+"""Labels that Prometheus adds, and that of a histogram's buckets."""
+
+
+def test_conditions_and_absence_of_the_agent_have_rules() -> None:
+    by_condition, absence = (group["rules"] for group in yaml.safe_load(render_alert_rules())["groups"])
+    rules = {each["labels"]["condition"]: each for each in by_condition}
+    assert set(rules) == set(ConditionId)
+    for condition in CONDITIONS.values():
+        rule, texts = rules[condition.id], (condition.title, condition.mend, condition.command)
+        told = [re.sub(r"\{(words|subject)\}", "…", each) for each in texts]
+        assert [rule["annotations"].get(name, "") for name in ("summary", "mend", "command")] == told
+        assert rule["labels"]["severity"] == condition.severity
+        assert f'condition="{condition.id}"' in rule["expr"]
+    expressions = {each["alert"]: each["expr"] for each in absence}
+    assert 'absent(up{job="lab-agent"})' in expressions["LabAgentDown"]
+    assert set(expressions) == {"LabAgentDown", "LabAgentNoPoll", "LabAgentDatabaseUnreachable", "LabAgentConditionsMissing"}
+    names = [each["alert"] for each in (*by_condition, *absence)]
+    assert len(set(names)) == len(names)
+
+
+def test_rules_and_panels_are_about_exported_metrics() -> None:
+    for group in yaml.safe_load(render_alert_rules())["groups"]:
+        for rule in group["rules"]:
+            check_expression(rule["expr"])
+    for target in (each for panel in json.loads(render_dashboard())["panels"] for each in panel["targets"]):
+        labels = check_expression(target["expr"])
+        assert set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"])) <= labels, target
+
+
+def test_panels_do_not_overlap() -> None:
+    taken: set[tuple[int, int]] = set()
+    for panel in json.loads(render_dashboard())["panels"]:
+        place = panel["gridPos"]
+        cells = {(x, y) for x in range(place["x"], place["x"] + place["w"]) for y in range(place["y"], place["y"] + place["h"])}
+        assert taken.isdisjoint(cells)
+        assert place["x"] + place["w"] <= 24
+        taken |= cells
+
+
+def test_unknown_metric_and_label_are_noticed() -> None:
+    for wrong in ("lab_agent_condition_opened > 0", 'lab_agent_condition_open{id="x"} > 0', "sum by (id) (lab_agent_orders)"):
+        with pytest.raises(AssertionError):
+            check_expression(wrong)
+
+
+def check_expression(expression: str) -> set[str]:
+    """Fail for a metric or a label that is not exported; gives the labels that its metrics have."""
+    known = exported_labels()
+    named = METRIC.findall(expression)
+    assert named, expression
+    labels: set[str] = set(OF_PROMETHEUS)
+    for metric, selectors in named:
+        assert metric in known, f"{metric} is not exported"
+        labels |= known[metric]
+        for label, value in LABEL.findall(selectors):
+            assert label in known[metric] | OF_PROMETHEUS, f"{metric} has no label {label}"
+            assert label != "condition" or value in set(ConditionId)
+    grouped = {name.strip() for names in GROUPED.findall(expression) for name in names.split(",")}
+    assert grouped <= labels, f"{grouped - labels} are no labels"
+    return labels
+
+
+@cache
+def exported_labels() -> dict[str, set[str]]:
+    """The labels of each metric by its name, from a registry in which everything has happened once."""
+    metrics = Metrics()
+    metrics.record_poll(CallOutcome.OK, new=1, at=1.0)
+    metrics.record_exchange_call("GET Task", CallOutcome.OK, 0.2)
+    metrics.record_lis_call("folder", "submit", CallOutcome.OK, 0.1)
+    metrics.record_attempt("deliver_report", "done")
+    metrics.record_skip("hl7v2")
+    metrics.update_store(
+        StoreGauges(orders={"seen": 1}, lines={"accepted": 1}, reports={"held": 1}, jobs={("submit_order", "due"): 1})
+    )
+    metrics.update_conditions(
+        OpenCondition(condition=each, since=datetime.now(UTC), affected=(AffectedCount(number=1, noun="order"),))
+        for each in CONDITIONS.values()
+    )
+    return {**dict(_samples(metrics.render().decode())), "up": {"job", "instance"}}
+
+
+def _samples(text: str) -> Iterator[tuple[str, set[str]]]:
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            yield sample.name, set(sample.labels)

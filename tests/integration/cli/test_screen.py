@@ -1,0 +1,164 @@
+"""What a terminal shows: lists of any width, escapes, and the progress of what takes long."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+
+from lab_agent.cli import progress
+from lab_agent.cli.progress import progress_bar
+from lab_agent.domain.ids import OrderKey, ResourceId
+from lab_agent.domain.records import Event, OrderRecord
+from lab_agent.domain.state_machines import OrderState
+from lab_agent.domain.values import Identifier
+from lab_agent.ports.repositories import UnitOfWork
+from lab_agent.settings.root import load_settings
+from lab_agent.store.backups import list_backups, make_backup, restore_backup
+from tests.harness.clock import wait_until
+from tests.harness.pseudo_terminal import run_at_terminal
+from tests.integration.cli.conftest import Cli, LaboratoryFolder
+
+KEY = OrderKey("OABCDEFGHIJKLMNOPQRSTUVWXYZ234567")
+NOW = datetime(2026, 3, 1, 9, tzinfo=UTC)
+REASON = "the order names a contract that the settings do not have, so nothing can be said of it before somebody has looked"
+LISTS = (
+    *("orders list", "results list", "results orphans", "results refused list", "outbox list", "adapter list", "rules"),
+    *("eta list", "api-token list", "user list", "mappings release", "backup --list --folder ."),
+)
+
+
+@pytest.fixture
+def held(lab: LaboratoryFolder) -> LaboratoryFolder:
+    order = OrderRecord(
+        key=KEY,
+        task_id=ResourceId("t1"),
+        state=OrderState.HELD,
+        seen_at=NOW,
+        changed_at=NOW,
+        held_since=NOW,
+        hold_cause="contract.known",
+        contract="C-100",
+        reason=REASON,
+    )
+    lab.write(lambda uow: uow.orders.add(order))
+    return lab
+
+
+def test_terminal_of_any_width_keeps_keys_whole(held: LaboratoryFolder) -> None:
+    widths = []
+    for columns in (60, 80, 200):
+        shown = run_at_terminal("orders", "list", columns=columns)
+        assert sum(line.startswith(KEY) for line in shown.lines) == 1
+        assert max(map(len, shown.lines)) <= columns
+        widths.append(len(shown.lines[0].split()))
+        assert columns == 200 or (shown.err.count("columns left out: "), "waiting" in shown.err) == (1, True)
+    assert widths[2] > widths[1]
+    for shown in (run_at_terminal("orders", "list", columns=300), run_at_terminal("orders", "list", "--wide", columns=60)):
+        assert (len(shown.lines), "columns left out" in shown.err, REASON in shown.lines[1]) == (2, False, True)
+
+
+def test_named_columns_alone_are_shown(held: LaboratoryFolder, cli: Cli) -> None:
+    shown = run_at_terminal("orders", "list", "--columns", "state,order", columns=60)
+    assert [line.split() for line in shown.lines] == [["state", "order"], ["held", KEY]]
+    assert cli("orders", "list", "--columns", "state,order").out.splitlines() == shown.lines
+
+
+def test_json_has_all_columns_whatever_is_chosen(held: LaboratoryFolder, cli: Cli) -> None:
+    (row,) = cli("orders", "list", "--json", "--columns", "order").json()
+    assert [row] == cli("orders", "list", "--json").json()
+    heads = re.split(r" {2,}", cli("orders", "list", "--wide").out.splitlines()[0].strip())
+    assert [head.replace(" ", "_") for head in heads] == [*row]
+
+
+def test_every_list_names_its_columns(lab: LaboratoryFolder, cli: Cli) -> None:
+    for words in LISTS:
+        done = cli(*words.split(), "--columns", "no-such")
+        assert (done.code, "no column 'no-such'" in done.err, "the columns are " in done.err) == (2, True, True), words
+        assert cli(*words.split(), "--wide").code == 0, words
+
+
+HOSTILE = "a\x1b[2Jb\x1b]0;title\x07c\x9b31md\u202egnp\u2066e\rf\u2028"
+FORBIDDEN = set("\x1b\x07\x9b\u202e\u2066\r\u2028")
+
+
+def put_order(uow: UnitOfWork) -> None:
+    order = OrderRecord(key=KEY, task_id=ResourceId("t1"), state=OrderState.HELD, seen_at=NOW, changed_at=NOW)
+    number = Identifier(system="urn:clinic", value=HOSTILE)
+    uow.orders.add(replace(order, reason=HOSTILE, contract=HOSTILE, requisition=number))
+    uow.events.add(Event(order=KEY, at=NOW, action="held", text=HOSTILE))
+
+
+def test_partners_text_is_escaped_on_the_terminal(cli: Cli, lab: LaboratoryFolder) -> None:
+    lab.write(put_order)
+    for command in (("orders", "list"), ("orders", "show", KEY), ("orders", "show", HOSTILE)):
+        for form in ((), ("--json",)):
+            done = cli(*command, *form)
+            shown = done.out + done.err
+            assert not FORBIDDEN & set(shown), command
+            assert "\\u001b" in shown, command
+    (found,) = json.loads(cli("orders", "list", "--json").out)
+    assert HOSTILE in found.values()
+
+
+class Screen(io.StringIO):
+    """Standard error that is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def watch(monkeypatch: pytest.MonkeyPatch, shown_after: float = 0) -> Screen:
+    """Let standard error be a terminal from now on; pytest puts its own there after the fixtures."""
+    screen = Screen()
+    monkeypatch.setattr(sys, "stderr", screen)
+    for name, value in (("TERM", "xterm"), ("COLUMNS", "100")):
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(progress, "SHOWN_AFTER", shown_after)
+    return screen
+
+
+async def test_long_work_is_shown_on_standard_error(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = watch(monkeypatch)
+    with progress_bar("Backing up") as tell:
+        tell(30, 100)
+        await wait_until(lambda: "Backing up" in screen.getvalue() and "30%" in screen.getvalue(), "the bar is shown")
+    assert capsys.readouterr().out == ""
+
+
+def test_short_work_and_programs_show_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = watch(monkeypatch, shown_after=60)
+    with progress_bar("Backing up") as tell:
+        tell(100, 100)
+    assert screen.getvalue() == ""
+    screen = watch(monkeypatch)
+    with progress_bar("Backing up", as_json=True) as tell:
+        tell(1, 2)
+    assert screen.getvalue() == ""
+    piped = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", piped)
+    with progress_bar("Backing up") as tell:
+        tell(1, 2)
+    assert piped.getvalue() == ""
+
+
+@pytest.mark.parametrize("encrypt", [False, True])
+def test_backup_and_restore_tell_how_far_they_are(lab: LaboratoryFolder, encrypt: bool) -> None:
+    settings = load_settings(lab.config, requires_login=False).store
+
+    def check(work: Callable[[progress.Tell], object]) -> None:
+        told: list[tuple[int, int]] = []
+        work(lambda done, total: told.append((done, total)))
+        shares = [done / total for done, total in told]
+        assert len(shares) > 1
+        assert all(0 < share <= 1 for share in shares)
+
+    check(lambda tell: make_backup(settings, lab.folder / "b", NOW, encrypt=encrypt, tell=tell))
+    (made,) = list_backups(lab.folder / "b")
+    check(lambda tell: restore_backup(settings, made.path, NOW, tell=tell))
