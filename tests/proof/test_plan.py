@@ -110,12 +110,9 @@ def test_result_is_read_as_it_was_kept_and_shown_in_the_table(tmp_path):
     assert "| failed: `tests.test_ages::test_leap_year` |" in row_of(failing)
 
 
-def test_unit_of_a_figure_stands_after_its_number():
+def test_figures_and_lengths_are_told_in_the_table():
     figures = {"longest_takeover_s": 16.25, "oldest_work_h": 0, "database_mb": 36.4, "kills": 3}
     assert "| 16.2 s longest takeover · 0 h oldest work · 36.4 MB database · 3 kills |" in row_of(made(figures=figures))
-
-
-def test_length_of_a_shorter_run_is_what_was_done_of_all():
     assert "| 40 of 8,000 orders |" in row_of(made(share=0.2, figures={"orders": 40}), in_full=("orders", 8000))
     assert "| 0.2 of it |" in row_of(made(share=0.2))
 

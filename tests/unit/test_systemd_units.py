@@ -23,29 +23,20 @@ from lab_agent.systemd_units import (
 from tests.harness.notifications import NOW, make_item, make_message
 
 
-@pytest.mark.parametrize(
-    ("config", "site"),
-    [
-        ("/etc/lab-agent/lab-agent.toml", ""),
-        ("/etc/lab-agent-stage/lab-agent.toml", "stage"),
-        ("/etc/lab-agent-/lab-agent.toml", ""),
-        ("/etc/lab-agent/other.toml", None),
-        ("/etc/lab/lab-agent.toml", None),
-        ("/srv/lab-agent-stage/lab-agent.toml", None),
-        ("/srv/lab-agent/lab-agent.toml", None),
-    ],
-)
-def test_site_is_of_the_settings_folder(config: str, site: str | None) -> None:
-    assert site_of(Path(config)) == site
+def test_site_is_of_the_settings_folder() -> None:
+    for config, site in {
+        "/etc/lab-agent/lab-agent.toml": "",
+        "/etc/lab-agent-stage/lab-agent.toml": "stage",
+        "/etc/lab-agent-/lab-agent.toml": "",
+        "/etc/lab-agent/other.toml": None,
+        "/etc/lab/lab-agent.toml": None,
+        "/srv/lab-agent-stage/lab-agent.toml": None,
+        "/srv/lab-agent/lab-agent.toml": None,
+    }.items():
+        assert site_of(Path(config)) == site, config
     assert site_of(None) is None
-
-
-def test_unit_of_a_site_is_a_template() -> None:
-    assert [unit_name("lab-api", site) for site in (None, "", "stage")] == [
-        "lab-api.service",
-        "lab-api.service",
-        "lab-api@stage.service",
-    ]
+    names = [unit_name("lab-api", site) for site in (None, "", "stage")]
+    assert names == ["lab-api.service", "lab-api.service", "lab-api@stage.service"]
 
 
 def test_unit_says_what_its_program_gets() -> None:

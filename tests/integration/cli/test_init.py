@@ -124,15 +124,10 @@ def test_paths_written_are_absolute(cli, tmp_path):
     settings = load_settings(tmp_path / "lab-agent.toml", {})
     assert settings.store.url == f"sqlite:///{tmp_path}/data/lab.db"
     assert (settings.api.catalogue, settings.results.mappings) == (tmp_path / "ours", tmp_path / "mappings")
-    assert {key: settings.lis.tables["folder"][key] for key in ("orders", "results")} == {
-        "orders": str(tmp_path / "out"),
-        "results": str(tmp_path / "lis" / "results"),
-    }
-
-
-def test_hl7v2_paths_and_other_stores_are_kept_right(cli, tmp_path):
-    store = {"--store": "postgresql://lab@localhost/lab"}
-    assert cli("init", *words(COMMON | PASSWORD | HL7V2 | store), *CONTRACTS, "--no-ask").code == 0
+    folders = [settings.lis.tables["folder"][key] for key in ("orders", "results")]
+    assert folders == [str(tmp_path / "out"), str(tmp_path / "lis" / "results")]
+    given = HL7V2 | {"--store": "postgresql://lab@localhost/lab"}
+    assert cli("init", *words(COMMON | PASSWORD | given), *CONTRACTS, "--no-ask", "--force").code == 0
     settings = load_settings(tmp_path / "lab-agent.toml", {})
     assert settings.store.url == "postgresql://lab@localhost/lab"
     assert settings.lis.tables["hl7v2"]["folder"] == str(tmp_path / "lis" / "hl7v2")
@@ -249,34 +244,33 @@ CREDENTIALS = {"--grant": "client_credentials", "--client-secret": "hunter4"}
 POSTGRESQL = "postgresql://lab:hunter5@db/lab"
 
 
-@pytest.mark.parametrize(
-    ("options", "names"),
-    [
-        (CREDENTIALS, ["exchange.oauth.client_secret"]),
-        (PASSWORD | {"--client-secret": "hunter4"}, ["exchange.oauth.client_secret", "exchange.oauth.password"]),
-        (PASSWORD | {"--grant": "basic"}, ["exchange.oauth.password"]),
+def test_systemd_secrets_become_files_of_root(cli: Any, machine: Path) -> None:
+    home = machine / "etc/lab-agent"
+    secret, password = "exchange.oauth.client_secret", "exchange.oauth.password"
+    for options, names in (
+        (CREDENTIALS, [secret]),
+        (PASSWORD | {"--client-secret": "hunter4"}, [secret, password]),
+        (PASSWORD | {"--grant": "basic"}, [password]),
         (CODE, []),
         (CODE | {"--store": POSTGRESQL}, ["store.url"]),
         (CODE | {"--store": "postgresql://lab@db/lab"}, []),
-    ],
-    ids=str,
-)
-def test_systemd_secrets_become_files_of_root(cli: Any, machine: Path, options: dict[str, str], names: list[str]) -> None:
-    done = init_site(cli, options)
-    assert done.code == 0, done.err
-    files = list((machine / "etc/lab-agent/credentials").iterdir())
-    assert sorted(file.name for file in files) == sorted([*names, "store.encryption_keys"])
-    assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
-    text = (machine / "etc/lab-agent/lab-agent.toml").read_text()
-    assert not [file.name for file in files if file.read_text().strip() in text]
+    ):
+        done = init_site(cli, options, "--force")
+        assert done.code == 0, done.err
+        files = list((home / "credentials").iterdir())
+        assert sorted(file.name for file in files) == sorted([*names, "store.encryption_keys"])
+        assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
+        text = (home / "lab-agent.toml").read_text()
+        assert not [file.name for file in files if file.read_text().strip() in text]
+        for file in files:
+            file.unlink()
 
 
 def test_systemd_settings_hold_with_their_credentials(cli: Any, machine: Path) -> None:
     assert init_site(cli, PASSWORD | {"--username": "hunter2"}).code == 0  # the same text as the password
     home = machine / "etc" / "lab-agent"
     settings = load_settings(home / "lab-agent.toml", {"CREDENTIALS_DIRECTORY": str(home / "credentials")})
-    assert settings.exchange.oauth.username == "hunter2"
-    assert settings.worker.mode == "observe"
+    assert (settings.exchange.oauth.username, settings.worker.mode) == ("hunter2", "observe")
     assert settings.backup.folder == machine / "var/backups/lab-agent"
     assert settings.store.url == f"sqlite:///{machine}/var/lib/lab-agent/lab-agent.db"
     readable = [settings.api.catalogue / "items.csv", settings.results.mappings / "codes.csv"]
@@ -293,29 +287,23 @@ def test_systemd_encryption_key_outlives_force(cli: Any, machine: Path) -> None:
     assert (credentials / "exchange.oauth.password").read_text() == "another\n"
 
 
-@pytest.mark.parametrize(
-    ("site", "name", "control", "target"),
-    [
+def test_systemd_makes_user_and_folders(cli: Any, machine: Path) -> None:
+    for site, name, control, target in (
         ((), "lab-agent", "lab-agentctl check", "lab-agent.target"),
         (("--site", "stage"), "lab-agent-stage", "lab-agentctl --site stage check", "lab-agent@stage.target"),
-    ],
-)
-def test_systemd_makes_user_and_folders(
-    cli: Any, machine: Path, site: tuple[str, ...], name: str, control: str, target: str
-) -> None:
-    done = init_site(cli, PASSWORD, *site)
-    assert done.code == 0, done.err
-    told = (machine / "told").read_text().splitlines()
-    assert f'u {name} - "{name}" /var/lib/{name} /usr/sbin/nologin' in told
-    assert f"d /etc/{name}/credentials 0700 root      root" in told
-    assert f"z {machine}/etc/{name}/lab-agent.toml 0640 root {name}" in told
-    state = f"{machine}/var/lib/{name}"
-    made = [line for line in told if line.startswith('d "')]
-    assert made == [f'd "{state}/{folder}" 0770 {name} {name}' for folder in ("lis", "lis/orders", "lis/results")]
-    assert told[-1] == "systemctl daemon-reload"
-    assert not (machine / "etc/systemd").exists(), "nothing is written elsewhere"
-    assert control in done.err
-    assert f"systemctl enable --now {target}" in done.err
+    ):
+        (machine / "told").unlink(missing_ok=True)
+        done = init_site(cli, PASSWORD, *site)
+        assert done.code == 0, done.err
+        told = (machine / "told").read_text().splitlines()
+        assert f'u {name} - "{name}" /var/lib/{name} /usr/sbin/nologin' in told
+        assert f"d /etc/{name}/credentials 0700 root      root" in told
+        assert f"z {machine}/etc/{name}/lab-agent.toml 0640 root {name}" in told
+        folders = [f"{machine}/var/lib/{name}/{folder}" for folder in ("lis", "lis/orders", "lis/results")]
+        assert [line for line in told if line.startswith('d "')] == [f'd "{each}" 0770 {name} {name}' for each in folders]
+        assert told[-1] == "systemctl daemon-reload"
+        assert not (machine / "etc/systemd").exists(), "nothing is written elsewhere"
+        assert (control in done.err, f"systemctl enable --now {target}" in done.err) == (True, True)
 
 
 def test_systemd_drop_in_lets_agent_write_elsewhere(cli: Any, machine: Path) -> None:
@@ -350,24 +338,17 @@ def test_systemd_site_no_unit_can_have_is_refused(cli: Any, machine: Path) -> No
     assert not (machine / "told").exists()
 
 
-def test_systemd_without_root_is_refused(cli: Any, machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "access", lambda path, mode: False)
-    assert init_site(cli, PASSWORD).code == 2
-    assert not (machine / "told").exists()
-
-
-@pytest.mark.parametrize(
-    ("program", "code"), [("#!/bin/sh\necho no such group >&2\nexit 73\n", 1), (None, 2)], ids=["fails", "none"]
-)
-def test_systemd_program_that_fails_is_told(cli: Any, machine: Path, monkeypatch: Any, program: str | None, code: int) -> None:
+def test_systemd_that_is_not_possible_or_fails_is_told(cli: Any, machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "access", lambda path, mode: False)
+        assert init_site(cli, PASSWORD).code == 2, "not root"
+        assert not (machine / "told").exists()
     tmpfiles = machine.parent / "programs" / "systemd-tmpfiles"
-    if program:
-        tmpfiles.write_text(program)
-    else:
-        tmpfiles.unlink()
-        tmpfiles.with_name("systemd-sysusers").write_text("#!/bin/sh\n")
-        monkeypatch.setenv("PATH", str(tmpfiles.parent))
+    tmpfiles.write_text("#!/bin/sh\necho no such group >&2\nexit 73\n")
     done = init_site(cli, PASSWORD)
-    assert done.code == code
-    assert "systemd-tmpfiles" in done.err
-    assert "no such group" in done.err or code == 2
+    assert (done.code, "systemd-tmpfiles" in done.err, "no such group" in done.err) == (1, True, True)
+    tmpfiles.unlink()
+    tmpfiles.with_name("systemd-sysusers").write_text("#!/bin/sh\n")
+    monkeypatch.setenv("PATH", str(tmpfiles.parent))
+    done = init_site(cli, PASSWORD, "--force")
+    assert (done.code, "systemd-tmpfiles" in done.err) == (2, True)

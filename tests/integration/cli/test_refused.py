@@ -84,6 +84,7 @@ def test_refused_message_is_listed_shown_and_replayed(cli: Any, mapping: Path) -
     assert (answer.code, answer.err) == (0, "")
     assert "1 new, 1 accepted before" in answer.out
     assert cli("results", "refused", "list", "--json").json() == []
+    assert "No refused messages wait." in cli("results", "refused", "list").out
     assert len(cli("results", "list", "--json").json()) == 2
     assert "replayed: 1 new" in cli("results", "refused", "show", key).out
     assert "it does not wait" in cli("results", "refused", "replay", key).err

@@ -136,13 +136,6 @@ def test_pool_that_does_not_last_the_day_is_found(cli: Cli, lab: LaboratoryFolde
     assert day["numbers"]["labels"] <= 20
 
 
-def test_adapter_that_is_not_loaded_is_found(cli: Cli, lab: LaboratoryFolder) -> None:
-    configure(lab, ("[lis.folder]", '[lis]\ndefault = "main"\n[lis.main]\nadapter = "nobody-wrote-it"'))
-    day = rehearsed(cli, "--orders", "5", code=1)
-    assert [finding["condition"] for finding in day["findings"]] == ["jobs.lis_not_loaded/main"]
-    assert "no installed package provides an adapter nobody-wrote-it" in texts(day)
-
-
 def test_agent_that_only_observes_so_far_is_rehearsed_as_if_it_worked(cli: Cli, lab: LaboratoryFolder) -> None:
     """Also one without tables: results are delivered as they are."""
     configure(lab, more='[worker]\nmode = "observe"\nignore_before = 2099-01-01T00:00:00Z\n')
@@ -173,21 +166,14 @@ def test_catalogue_that_is_named_is_taken_instead(cli: Cli, lab: LaboratoryFolde
     header, *rows = offered.read_text(encoding="utf-8").splitlines()
     kept = [row for row in rows if row.startswith("C-200") or ",001.001," in f"{row},"]
     offered.write_text("\n".join([header, *kept]) + "\n", encoding="utf-8")
-    rehearsed(cli, "--orders", "5", "--contract", "C-100", "--catalogue", "new", "--output", "kept", code=0)
-    orders = [json.loads(file.read_bytes()) for file in (lab.folder / "kept" / "folder").iterdir()]
+    made = []
+    for output in ("kept", "again"):
+        rehearsed(cli, "--orders", "5", "--contract", "C-100", "--catalogue", "new", "--output", output, code=0)
+        orders = [json.loads(file.read_bytes()) for file in sorted((lab.folder / output / "folder").iterdir())]
+        made.append([(order["key"], order["patient"]) for order in orders])
+    assert made[0] == made[1], "the same seed gives the same orders"
     assert {line["item"] for order in orders for line in order["lines"]} == {"001.001"}
     assert {order["contract"] for order in orders} == {"C-100"}
-
-
-@pytest.mark.slow
-def test_same_seed_gives_the_same_orders(cli: Cli, lab: LaboratoryFolder) -> None:
-    configure(lab)
-    made = []
-    for name in ("first", "second"):
-        rehearsed(cli, "--orders", "6", "--output", name, code=0)
-        orders = [json.loads(file.read_bytes()) for file in sorted((lab.folder / name / "folder").iterdir())]
-        made.append([(order["key"], order["patient"], [line["item"] for line in order["lines"]]) for order in orders])
-    assert made[0] == made[1]
 
 
 def test_people_read_numbers_findings_and_mends(cli: Cli, lab: LaboratoryFolder) -> None:

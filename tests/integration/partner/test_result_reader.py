@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from decimal import Decimal
 
 import httpx
@@ -18,6 +19,7 @@ from lab_sandbox.partner.errors import (
     InvalidJsonError,
     Json,
     PartnerError,
+    ServiceRefusedError,
     decode,
     encode,
     parse_diagnostics,
@@ -126,3 +128,11 @@ async def test_search_follows_pages_counts_repeated_row_once(account: PartnerAcc
         assert [one["id"] for one in await client.search("task", {"status": "requested"})] == ["a", "b", "c"]
         with pytest.raises(PartnerError, match="not JSON"):
             await client.nomenclature()
+
+
+async def test_unknown_contract_named_in_error(client):
+    client.account = replace(client.account, contract="C-999")
+    with pytest.raises(PartnerError, match="contract C-999"):
+        await client.contract_id()
+    with pytest.raises(ServiceRefusedError, match="404"):
+        await client.nomenclature()
