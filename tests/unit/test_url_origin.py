@@ -54,36 +54,19 @@ def test_own_url_accepted(segment: str) -> None:
     assert join_url(BASE, f"https://Service.example:8443/{segment}") == f"https://Service.example:8443/{segment}"
 
 
-@pytest.mark.parametrize(
-    "foreign",
-    [
-        "http://service.example:8443/x",
-        "https://service.example/x",
-        "https://other.example:8443/x",
-        "//other.example:8443/x",
-        "https://user@service.example:8443/x",
-        "https://service.example:8443 /x",
-        "https://service.example:84430/x",
-        "ftp://service.example:8443/x",
-    ],
-)
-def test_other_scheme_host_or_port_rejected(foreign: str) -> None:
-    with pytest.raises(ForeignOrigin):
-        join_url(BASE, foreign)
+def test_other_scheme_host_or_port_rejected() -> None:
+    for foreign in (
+        *("http://service.example:8443/x", "https://service.example/x", "https://other.example:8443/x"),
+        *("//other.example:8443/x", "https://user@service.example:8443/x", "https://service.example:8443 /x"),
+        *("https://service.example:84430/x", "ftp://service.example:8443/x"),
+    ):
+        with pytest.raises(ForeignOrigin):
+            join_url(BASE, foreign)
 
 
-def test_default_port_equals_explicit_port() -> None:
+def test_own_address_is_taken_in_its_forms() -> None:
     assert origin_of("https://a.example") == origin_of("https://A.example:443/")
     assert join_url("https://a.example/", "https://a.example:443/x#y") == "https://a.example:443/x"
-
-
-def test_non_ascii_encoded_and_fragment_dropped() -> None:
     assert join_url(BASE, "fhir/x?name=é#z") == f"{BASE}fhir/x?name=%C3%A9"
-
-
-@pytest.mark.parametrize(
-    ("address", "here"),
-    [("http://127.0.0.1:1/", True), ("http://localhost", True), ("http://[::1]:80/", True), ("https://a.example", False)],
-)
-def test_loopback_addresses_recognised(address: str, here: bool) -> None:
-    assert is_loopback(address) is here
+    here = ("http://127.0.0.1:1/", "http://localhost", "http://[::1]:80/", "https://a.example")
+    assert [is_loopback(each) for each in here] == [True, True, True, False]

@@ -148,6 +148,7 @@ def test_encryption_key_mismatch_detected(cli, lab):
     edit(lab, KEY, "YWJjZGVmMDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODk=")
     done = cli("check", "--offline")
     assert (done.code, "not among those set" in done.out) == (2, True)
+    assert [each["condition"] for each in json.loads(cli(*OFFLINE).out)["conditions"]] == ["store.other_key"]
 
 
 def test_locked_database_is_told_soon(cli, lab):

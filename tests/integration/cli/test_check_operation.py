@@ -30,7 +30,7 @@ from lab_agent.ports.event_repositories import CREATED_AT_KEY
 from lab_agent.store.agent_lock import AgentLock, LockHolder
 from tests.harness.clock import DEADLINE
 from tests.harness.programs import free_port
-from tests.integration.cli.conftest import KEY, edit
+from tests.integration.cli.conftest import edit
 
 CHECK, STATUS = ("check", "--offline", "--json"), ("status", "--json")
 COMMANDS = (CHECK, STATUS)
@@ -249,13 +249,6 @@ def test_damaged_database_is_told_and_as_old_as_the_file(cli: Any, lab: Any) -> 
         done = cli(*words)
         assert (done.code, [each for each in found(done) if each.startswith("store.")]) == (2, ["store.damaged"])
         assert datetime.fromisoformat(found(done)["store.damaged"]["since"]) == then
-
-
-def test_other_key_is_told(cli: Any, lab: Any) -> None:
-    lab.write(lambda uow: uow.vault.save_document(b"x", "text/plain", at=datetime.now(UTC)))
-    edit(lab, KEY, "YWJjZGVmMDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODk=")
-    done = cli(*CHECK)
-    assert (done.code, "store.other_key" in found(done)) == (2, True)
 
 
 def test_status_is_read_while_another_program_writes(cli: Any, lab: Any) -> None:

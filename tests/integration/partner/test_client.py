@@ -1,4 +1,4 @@
-"""Sign-in and retries: both grants, where a token must not be sent, which requests are retried, and which never."""
+"""Account, sign-in and retries: where a token must not be sent, which requests are retried, and which never."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -18,8 +19,9 @@ from starlette.routing import Route
 from lab_sandbox.app import create_app
 from lab_sandbox.config import SandboxConfig, TokenSettings
 from lab_sandbox.partner.account import PartnerAccount
+from lab_sandbox.partner.account_file import read_account, sandbox_account
 from lab_sandbox.partner.client import can_retry, open_partner_client, retry_delay
-from lab_sandbox.partner.errors import ServiceRefusedError, ServiceUnreachableError
+from lab_sandbox.partner.errors import PartnerError, ServiceRefusedError, ServiceUnreachableError
 from lab_sandbox.partner.login import LoginError, _parse_callback, parse_form
 
 PATIENT = {
@@ -90,17 +92,14 @@ def test_login_form_filled_by_field_type():
     assert parse_form("<p>Down for maintenance</p>", "http://service.test/") is None
 
 
-@pytest.mark.parametrize(
-    ("callback", "text"),
-    [
-        ("http://clinic/cb?code=1&state=other", "another state"),
-        ("http://clinic/cb?code=1", "another state"),
-        ("http://clinic/cb?error=access_denied&state=mine", "access_denied"),
-    ],
-)
-def test_foreign_callback_url_rejected(callback: str, text: str):
-    with pytest.raises(LoginError, match=text):
-        _parse_callback(callback, "mine")
+def test_foreign_callback_url_rejected():
+    for query, text in (
+        ("code=1&state=other", "another state"),
+        ("code=1", "another state"),
+        ("error=access_denied&state=mine", "access_denied"),
+    ):
+        with pytest.raises(LoginError, match=text):
+            _parse_callback(f"http://clinic/cb?{query}", "mine")
 
 
 NOW = datetime(2026, 3, 4, 12, 0, tzinfo=UTC)
@@ -175,3 +174,42 @@ async def test_order_with_lost_response_not_sent_twice(account: PartnerAccount):
         with pytest.raises(ServiceUnreachableError, match="CreateDiagnosticRequest: ReadError"):
             await client.create_order({"resourceType": "Bundle"})
     assert service.calls == 1
+
+
+FIELDS = {
+    "auth_url": "https://login.stage.example/",
+    "login": "clinic",
+    "password": "p",
+    "client_id": "c",
+    "client_secret": "s",
+    "guid": "g",
+    "laboratory": "l",
+    "contract": "C-100",
+    "lab_codes_url": "https://codes.example",
+    "second_labels_system": "https://codes.example/second",
+}
+
+
+def write(folder: Path, base_url: str, **more: str) -> Path:
+    lines = [f"{name} = {value!r}" for name, value in {"base_url": base_url, **FIELDS, **more}.items()]
+    file = folder / "clinic.toml"
+    file.write_text("\n".join(lines))
+    return file
+
+
+def test_account_is_read_of_a_test_environment_only(tmp_path: Path) -> None:
+    file = write(tmp_path, "https://stage.example/api")
+    file.write_text(f"{file.read_text()}\ntest_environment = true\n")
+    account = read_account(file)
+    assert (account.base_url, account.auth_url) == ("https://stage.example/api/", "https://login.stage.example")
+    with pytest.raises(PartnerError, match="set test_environment = true"):
+        read_account(write(tmp_path, "https://production.example/"))
+    assert read_account(write(tmp_path, "http://127.0.0.1:8480")).base_url == "http://127.0.0.1:8480/"
+    with pytest.raises(PartnerError, match=r"clinic\.toml: pasword: extra"):
+        read_account(write(tmp_path, "http://127.0.0.1/", pasword="x"))
+
+
+def test_account_of_the_sandbox_is_that_of_its_contract() -> None:
+    assert sandbox_account(SandboxConfig(), "C-200").contract == "C-200"
+    with pytest.raises(PartnerError, match="no contract C-300, only C-100, C-200"):
+        sandbox_account(SandboxConfig(), "C-300")
