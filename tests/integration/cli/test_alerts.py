@@ -80,16 +80,3 @@ def test_test_sends_and_says_what_failed(cli: Cli, lab: LaboratoryFolder, monkey
     assert cli("alert", "test", "--channel", "command.works").code == 0
     misspelt = cli("alert", "test", "--channel", "command.wrks")
     assert (misspelt.code, "did you mean 'command.works'?" in misspelt.err) == (2, True)
-
-
-def test_secrets_of_channels_are_masked(cli: Cli, lab: LaboratoryFolder) -> None:
-    hook = (
-        '[notify.webhook.chat]\nurl = "https://chat.example/hooks/our-secret-path"\nsecret = "a signing secret of many letters"\n'
-    )
-    ping = '[notify.ping]\nurl = "https://hc-ping.example/our-secret-check"\n'
-    mail = MAIL.format(user="agent", password="a mail password")
-    lab.config.write_text(f"{lab.config.read_text()}{mail}{hook}{ping}")
-    shown = cli("check", "--files", "--settings")
-    for secret in ("a mail password", "our-secret-path", "a signing secret", "our-secret-check"):
-        assert secret not in shown.out + shown.err
-    assert "notify.email.it.host" in shown.out

@@ -188,12 +188,13 @@ def test_late_line_at_unknown_laboratory_system_is_refused(cli: Cli, lab: Labora
 
 def test_daemon_rejects_impossible_rule_settings(cli: Cli, lab: LaboratoryFolder) -> None:
     text = lab.config.read_text(encoding="utf-8")
-    for setting, said in (
-        ('[rules.severities]\n"no.such-rule" = "warn"', "unknown rule"),
-        ('[rules.severities]\n"order.contract-known" = "refuse"', "is not allowed for this rule"),
-        ('[rules]\nmessages = "xx"', "xx.toml: cannot be read"),
-        ("[rules]\nlabel_pattern = '['", "not a regular expression"),
-    ):
+    impossible = {
+        '[rules.severities]\n"no.such-rule" = "warn"': "unknown rule",
+        '[rules.severities]\n"order.contract-known" = "refuse"': "is not allowed for this rule",
+        '[rules]\nmessages = "xx"': "xx.toml: cannot be read",
+        "[rules]\nlabel_pattern = '['": "not a regular expression",
+    }
+    for setting, said in impossible.items():
         lab.config.write_text(f"{text}\n{setting}\n", encoding="utf-8")
         done = cli("run")
         assert (done.code != 0, said in done.err) == (True, True), setting
