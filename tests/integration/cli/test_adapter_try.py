@@ -250,6 +250,7 @@ ROW = "B1;42;2026-03-02T10:00:00Z;718-7;132;g/L;Quarkington;Xerxes;1971-04-05;fe
         ("folder", "odd.json", json.dumps({**REPORT, "patient": "Xerxes Quarkington, 1971, female"})),
     ],
 )
+@pytest.mark.slow
 def test_patient_of_any_format_is_shown_on_request(cli: Cli, tmp_path: Path, name: str, file: str, content: str) -> None:
     (tmp_path / file).write_text(content)
     options = ["--set", "csv.code_system=http://loinc.org"] if file.endswith(".csv") else []

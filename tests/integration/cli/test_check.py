@@ -54,6 +54,7 @@ def test_pending_setup_steps_are_not_errors(cli, lab):
 
 
 @pytest.mark.parametrize("by", [None, "anna"])
+@pytest.mark.slow
 def test_folder_is_compared_with_catalogue_in_force(cli, lab, tmp_path, by):
     tables = read_tables(CATALOGUE)
     stored = CatalogueVersion(
@@ -129,6 +130,7 @@ def test_broken_catalogues_are_wrong(cli, lab):
 
 
 @pytest.mark.parametrize("wanted", [True, False])
+@pytest.mark.slow
 def test_invalid_logo_and_font_detected_where_reports_printed(cli, lab, wanted):
     (lab.folder / "logo.svg").write_text("<svg xmlns='http://www.w3.org/2000/svg'/>", encoding="utf-8")
     (lab.folder / "font.ttf").write_bytes(b"no font")
@@ -178,6 +180,7 @@ def test_job_that_fails_for_long_is_told(cli, lab):
     assert datetime.fromisoformat(condition["since"]) < datetime.now(UTC) - timedelta(minutes=4)
 
 
+@pytest.mark.slow
 def test_active_catalogue_checked_instead_of_folder(cli, lab):
     assert cli("catalogue", "import", str(CATALOGUE), "--yes").code == 0
     assert "C-200 (" in said(cli(*OFFLINE))["active catalogue"][1]
@@ -192,6 +195,7 @@ def test_active_catalogue_checked_instead_of_folder(cli, lab):
     assert said(done)["contracts"][:2] == ("WRONG", "not in the catalogue: C-200")
 
 
+@pytest.mark.slow
 def test_contract_without_api_client_reported(cli, lab):
     """Each contract needs a client, and stored tokens count."""
     assert cli("api-token", "create", "clinic", "--contract", "C-100").code == 0
@@ -205,6 +209,7 @@ def test_contract_without_api_client_reported(cli, lab):
     assert said(cli(*OFFLINE))["API clients"][1] == "no client may see C-200"
 
 
+@pytest.mark.slow
 def test_low_or_exhausted_label_pools_reported(cli, lab):
     pools = "".join(
         f"[[api.pools]]\nname='{name}'\npattern='{name}##'\nlast=99\nwarn_below=10\ncontracts=['{contract}']\n"
@@ -222,6 +227,7 @@ def test_low_or_exhausted_label_pools_reported(cli, lab):
     assert said(cli(*OFFLINE))["labels"][0] == "WRONG"
 
 
+@pytest.mark.slow
 def test_unused_second_label_pool_fails_check(cli, lab):
     """A pool of second barcodes that no test takes is an error."""
     assert cli("catalogue", "import", str(CATALOGUE), "--yes").code == 0
@@ -282,6 +288,7 @@ def installed(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Call
     return check
 
 
+@pytest.mark.slow
 def test_unit_is_tried_as_it_runs(installed: Callable[..., dict[str, str]]) -> None:
     """The worker's unit has the key and the password: what is wrong for it, too, ends the check before."""
     assert installed({API: KEYS}) == {API: "ok", BACKUP: "skipped"}, "one is not installed"

@@ -181,6 +181,7 @@ def test_process_that_was_killed_and_not_asked_for_has_ended() -> None:
     killed.communicate()
 
 
+@pytest.mark.slow
 def test_port_taken_by_another_program_or_agent_is_told(cli: Any, lab: Any, port: int) -> None:
     with http_server(port, b"hello"):
         done = cli(*STATUS)
@@ -190,6 +191,7 @@ def test_port_taken_by_another_program_or_agent_is_told(cli: Any, lab: Any, port
         assert set(found(cli(*STATUS))) == {"agent.not_running", "agent.port_taken"}
 
 
+@pytest.mark.slow
 def test_agent_that_answers_and_cannot_write_is_not_frozen(cli: Any, lab: Any, port: int) -> None:
     """Its heartbeats are old, as on a full disk: that is told as a condition of the store."""
     with sleeping_process() as pid, http_server(port, ALIVE):
@@ -227,6 +229,7 @@ def test_silent_address_is_our_agents_by_its_heartbeat_or_lock(cli: Any, lab: An
 # --- the store
 
 
+@pytest.mark.slow
 def test_agent_tells_what_is_wrong_with_its_database(cli: Any, lab: Any, port: int) -> None:
     """A database file that was deleted under it looks like one that was never made."""
     (lab.folder / "lab.db").unlink()
@@ -239,6 +242,7 @@ def test_agent_tells_what_is_wrong_with_its_database(cli: Any, lab: Any, port: i
             assert {"agent.not_running", "agent.port_taken"}.isdisjoint(found(done))
 
 
+@pytest.mark.slow
 def test_damaged_database_is_told_and_as_old_as_the_file(cli: Any, lab: Any) -> None:
     file, then = lab.folder / "lab.db", ago(hours=5)
     content = bytearray(file.read_bytes())
@@ -278,6 +282,7 @@ def leave_label_mark(lab: Any) -> None:
 
 
 @pytest.mark.parametrize("leave", [leave_log, leave_lock, leave_backup, leave_label_mark])
+@pytest.mark.slow
 def test_lost_database_is_told(cli: Any, lab: Any, leave: Callable[[Any], None]) -> None:
     """What a former database has left tells it from one that was never made; an emptied one has another schema."""
     for file in lab.folder.glob("lab.db*"):
@@ -295,6 +300,7 @@ def test_lost_database_is_told(cli: Any, lab: Any, leave: Callable[[Any], None])
 
 
 @pytest.mark.parametrize("is_empty", [False, True])
+@pytest.mark.slow
 def test_database_that_was_never_made_is_one_step_to_do(cli: Any, lab: Any, port: int, is_empty: bool) -> None:
     (lab.folder / "lab.db").unlink()
     if is_empty:
@@ -336,6 +342,7 @@ def test_open_alert_is_told_with_age_and_number(cli: Any, lab: Any) -> None:
     assert found(cli(*CHECK))["api.callers_refused"]["affected"][0]["number"] == 7
 
 
+@pytest.mark.slow
 def test_held_orders_and_parked_jobs_need_a_person(cli: Any, lab: Any) -> None:
     """Also before the agent has opened an alert: it may be stopped, or have none of its own yet."""
     now = datetime.now(UTC)
@@ -363,6 +370,7 @@ def test_alert_of_a_probe_ends_when_the_command_finds_nothing(cli: Any, lab: Any
     assert cli("check", "--offline").code == 0
 
 
+@pytest.mark.slow
 def test_full_disk_and_equal_ports_are_found_with_their_age(cli: Any, lab: Any, port: int) -> None:
     """What is told by a time stamp of a file, or by an alert, begins there, not anew with every call."""
     then = ago(hours=5)

@@ -104,6 +104,7 @@ def test_daemon_imports_what_is_configured_at_its_start(lab: LaboratoryFolder) -
 
 
 @pytest.mark.parametrize("command", [("check",), ("adapter", "list")])
+@pytest.mark.slow
 def test_adapter_without_its_library_is_reported(
     cli: Any, lab: LaboratoryFolder, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
 ) -> None:
@@ -122,6 +123,7 @@ def lazy_commands(command: Any) -> list[tuple[LazyCommand, Any]]:
     return found + [pair for each in inner for pair in lazy_commands(each)]
 
 
+@pytest.mark.slow
 def test_help_lines_are_the_commands_own() -> None:
     pairs = lazy_commands(typer.main.get_command(app))
     assert len(pairs) > 30

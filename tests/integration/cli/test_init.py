@@ -244,6 +244,7 @@ CREDENTIALS = {"--grant": "client_credentials", "--client-secret": "hunter4"}
 POSTGRESQL = "postgresql://lab:hunter5@db/lab"
 
 
+@pytest.mark.slow
 def test_systemd_secrets_become_files_of_root(cli: Any, machine: Path) -> None:
     home = machine / "etc/lab-agent"
     secret, password = "exchange.oauth.client_secret", "exchange.oauth.password"
@@ -287,6 +288,7 @@ def test_systemd_encryption_key_outlives_force(cli: Any, machine: Path) -> None:
     assert (credentials / "exchange.oauth.password").read_text() == "another\n"
 
 
+@pytest.mark.slow
 def test_systemd_makes_user_and_folders(cli: Any, machine: Path) -> None:
     for site, name, control, target in (
         ((), "lab-agent", "lab-agentctl check", "lab-agent.target"),

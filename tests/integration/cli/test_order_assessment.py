@@ -109,6 +109,7 @@ def test_held_order_rejected_manually(cli: Cli, lab: LaboratoryFolder) -> None:
     assert "only a held order" in again.err
 
 
+@pytest.mark.slow
 def test_held_order_released_after_somebody_looked(cli: Cli, lab: LaboratoryFolder) -> None:
     put_order(lab, OrderState.HELD, ahead)
     assert cli("catalogue", "import", str(CATALOGUE), stdin="y\n").code == 0
@@ -130,6 +131,7 @@ def ahead(wire: dict[str, Any]) -> None:
     wire["resources"]["Specimen/s1"]["collection"]["collectedDateTime"] = "2999-03-02T08:30:00+03:00"
 
 
+@pytest.mark.slow
 def test_orders_held_by_a_rule_are_released_together(cli: Cli, lab: LaboratoryFolder) -> None:
     """Each is assessed: what the rule finds is overridden, what it does not find any more is left out with the reason."""
     two, mended, other = [OrderKey(f"RAHEAD000000000{number}") for number in (1, 2)], OrderKey("RMENDED"), OrderKey("ROTHER")

@@ -136,6 +136,7 @@ def test_pool_that_does_not_last_the_day_is_found(cli: Cli, lab: LaboratoryFolde
     assert day["numbers"]["labels"] <= 20
 
 
+@pytest.mark.slow
 def test_agent_that_only_observes_so_far_is_rehearsed_as_if_it_worked(cli: Cli, lab: LaboratoryFolder) -> None:
     """Also one without tables: results are delivered as they are."""
     configure(lab, more='[worker]\nmode = "observe"\nignore_before = 2099-01-01T00:00:00Z\n')
@@ -190,6 +191,7 @@ def test_people_read_numbers_findings_and_mends(cli: Cli, lab: LaboratoryFolder)
     assert (finding["kind"], "C-200" in finding["text"]) == ("settings", True)
 
 
+@pytest.mark.slow
 def test_what_cannot_be_rehearsed_is_told(cli: Cli, lab: LaboratoryFolder) -> None:
     unchanged = (MAPPINGS, MAPPINGS)
     for changes, options, told in (

@@ -51,6 +51,7 @@ def held(lab: LaboratoryFolder) -> LaboratoryFolder:
     return lab
 
 
+@pytest.mark.slow
 def test_terminal_of_any_width_keeps_keys_whole(held: LaboratoryFolder) -> None:
     widths = []
     for columns in (60, 80, 200):

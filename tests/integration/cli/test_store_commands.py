@@ -102,8 +102,6 @@ def test_retry_reports_what_it_does_and_asks_where_it_is_unsafe(cli, seeded):
     """A retry that could do something twice needs a yes."""
     done = cli("outbox", "retry", number(cli, "fetch_order"))
     assert (done.code, "fetches and assesses" in done.out, "is due now" in done.out) == (0, True, True)
-    jobs = cli("orders", "retry", ORDER, "--json").json()
-    assert {each["kind"] for each in jobs} == {"fetch_order", "submit_order"}
     seeded.write(doubtful)
     handover = number(cli, "submit_order")
     refused = cli("outbox", "retry", handover)
@@ -111,6 +109,8 @@ def test_retry_reports_what_it_does_and_asks_where_it_is_unsafe(cli, seeded):
     assert next(e for e in cli("outbox", "list", "--json").json() if str(e["job"]) == handover)["state"] == JobState.NEEDS_REVIEW
     assert cli("outbox", "retry", handover, "--yes", "--by", "anna").code == 0
     assert cli("orders", "show", ORDER, "--json").json()["timeline"][-1]["by"] == "anna"
+    jobs = cli("orders", "retry", ORDER, "--json").json()
+    assert {each["kind"] for each in jobs} == {"fetch_order", "submit_order"}
 
 
 def test_uncertain_job_dismissed_with_reason(cli, seeded):

@@ -227,7 +227,7 @@ def test_secrets_are_masked_everywhere(tmp_path: Path) -> None:
     text = VALID.replace("[store]", '[store]\nurl = "postgresql+psycopg://user:hunter2@host/db"')
     text = text.replace('orders = "orders"', 'orders = "orders"\npassword = "hunter3"\napi_key = "hunter4"')
     mail = '[notify.email.it]\nhost = "m"\nuser = "u"\npassword = "hunter6"\nsender = "a@b.test"\nrecipients = ["a@b.test"]\n'
-    hooks = '[notify.webhook.chat]\nurl = "https://c.example/hunter7"\nsecret = "hunter8 of many letters"\n'
+    hooks = '[notify.webhook.chat]\nurl = "https://c.example/hunter7"\nsecret = "hunter8 and twenty-four bytes more"\n'
     ping = '[notify.ping]\nurl = "https://p.example/hunter9"\n'
     path = written(tmp_path, text + mail + hooks + ping)
     settings = load_settings(path, {"LAB_AGENT_EXCHANGE__PROXY": "http://user:hunter5@proxy:3128"})
