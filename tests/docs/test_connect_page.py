@@ -4,6 +4,7 @@ import re
 import tomllib
 from pathlib import Path
 
+import pytest
 from typer.testing import CliRunner, Result
 
 from lab_agent.cli.app import app
@@ -11,6 +12,7 @@ from lab_agent.lis.folder import FolderSettings
 from lab_agent.lis.hl7v2 import Hl7v2Settings
 from tests.harness.paths import ROOT
 
+pytestmark = pytest.mark.slow
 PAGE = (ROOT / "docs" / "connect-a-lis.md").read_text(encoding="utf-8")
 
 

@@ -221,6 +221,7 @@ def test_keys_rotated_and_old_key_removed(cli, lab):
     assert "another encryption key" in refused.err
 
 
+@pytest.mark.slow
 def test_generated_password_is_shown_once_and_must_be_changed(cli, lab):
     made = cli("user", "add", "anna", "--generate", "--json").json()
     assert made["must_change_password"] is True

@@ -83,6 +83,7 @@ def test_folder_is_compared_with_catalogue_in_force(cli, lab, tmp_path, by):
         (None, "production", "ok", "no tables are used: results.mappings is not set"),
     ],
 )
+@pytest.mark.slow
 def test_tables_and_sample_in_use_are_named(cli, lab, kept, environment, status, says):
     edit(lab, 'environment = "sandbox"', f'environment = "{environment}"')
     if kept is not None:
@@ -303,6 +304,7 @@ def test_unit_is_tried_as_it_runs(installed: Callable[..., dict[str, str]]) -> N
         assert installed({API: api, BACKUP: KEYS}) == {API: found, BACKUP: "ok"}, api
 
 
+@pytest.mark.slow
 def test_mends_name_the_command_of_the_installation(
     installed: Callable[..., dict[str, str]], cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

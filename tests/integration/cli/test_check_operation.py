@@ -158,6 +158,7 @@ def test_what_is_wrong_with_the_agent_is_told(
         assert (told[condition]["since"], "SIGTERM" in told[condition]["cause"]) == (times["stopped_at"].isoformat(), True)
 
 
+@pytest.mark.slow
 def test_agent_whose_process_lives_without_heartbeat_is_frozen(cli: Any, lab: Any) -> None:
     """The same agent right after: another condition, and the critical one is over at once."""
     with sleeping_process() as pid:

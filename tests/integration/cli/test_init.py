@@ -193,6 +193,7 @@ def test_unusual_characters_round_trip(cli):
     assert list(load_settings(Path("lab-agent.toml"), {}).exchange.contracts) == ["C.1"]
 
 
+@pytest.mark.slow
 def test_files_named_are_created_beside_settings(cli, tmp_path):
     (tmp_path / "conf").mkdir()
     without = {name: value for name, value in COMMON.items() if name != "--catalogue"}

@@ -188,6 +188,7 @@ def test_late_line_at_unknown_laboratory_system_is_refused(cli: Cli, lab: Labora
     assert "did you mean 'folder'?" in done.err
 
 
+@pytest.mark.slow
 def test_daemon_rejects_impossible_rule_settings(cli: Cli, lab: LaboratoryFolder) -> None:
     text = lab.config.read_text(encoding="utf-8")
     impossible = {

@@ -72,6 +72,7 @@ def texts(day: Any) -> str:
     return json.dumps(day["findings"], ensure_ascii=False)
 
 
+@pytest.mark.slow
 def test_good_day_completes_every_order_and_touches_nothing(cli: Cli, lab: LaboratoryFolder) -> None:
     configure(lab)
     before = _digests(lab.folder)

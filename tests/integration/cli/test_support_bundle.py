@@ -108,6 +108,7 @@ def test_bundle_has_no_canary_and_says_how_it_is(cli: Cli, canaries: LaboratoryF
     ]
 
 
+@pytest.mark.slow
 def test_file_is_private_and_never_overwritten_nor_needs_a_database(cli: Cli, canaries: LaboratoryFolder) -> None:
     make_bundle(cli, canaries)
     file = canaries.folder / "bundle.tar.gz"
