@@ -31,7 +31,6 @@ _LEFT_OUT = (
     "rules/test_basket_orders.py::test_order_from_random_catalogue_response_is_accepted",
     "rules/test_engine_fuzz.py",
     "rules/test_partner_orders.py::test_ten_thousand_valid_orders_accepted_without_findings",
-    "rules/test_rule_table.py::test_what_depends_on_the_time_is_declared",
     "workflow/test_audit_trail.py::test_events_of_people_are_added_with_audit",
 )
 """Tests that take long and would find no more."""

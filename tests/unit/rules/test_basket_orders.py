@@ -1,48 +1,43 @@
-"""An order made from our own answers is never refused: baskets go through the catalogue's arithmetic and come back as orders."""
+"""An order made from our own answers is never refused, whatever is in the basket and in the catalogue."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import datetime, timedelta, timezone
 from decimal import Decimal
-from typing import Any
 
-from hypothesis import HealthCheck, given, settings
+import pytest
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lab_agent.catalogue.basket import Basket, BasketLine, read_basket
-from lab_agent.catalogue.model import Catalogue, Container, Contract, Item, QuestionType, Requirement, SpecimenOption, TimePoint
-from lab_agent.catalogue.preanalytics import calculate
-from lab_agent.catalogue.questionnaire import build_questionnaire
+from lab_agent.catalogue.model import Catalogue, Container, Contract, Item, Requirement, SpecimenOption, TimePoint
 from lab_agent.catalogue.turnaround import Turnaround
-from lab_agent.rules.catalogue_history import CatalogueHistory
-
-SERVICE = "https://exchange.example/api/"
-LAB = "https://lab.example/codes"
-START = datetime(2026, 3, 2, 8, tzinfo=timezone(timedelta(hours=3)))
-
-
-@st.composite
-def baskets(draw: st.DrawFn, contract: Contract) -> list[dict[str, Any]]:
-    """Some tests of a contract, each with a choice of biomaterial where it has one."""
-    ids = draw(st.lists(st.sampled_from(sorted(contract.items)), min_size=1, max_size=6, unique=True))
-    return [{"id": each, "guid": f"g{n}", **draw(choices(contract.items[each]))} for n, each in enumerate(ids)]
-
-
-@st.composite
-def choices(draw: st.DrawFn, item: Item) -> dict[str, Any]:
-    if not item.options:
-        return {}
-    option = draw(st.sampled_from(item.options)).option
-    wish = {"specimen_code": str(option.specimen_code), "bodysite_code": option.bodysite_code}
-    return {**wish, "container_type": option.container_type}
-
+from lab_sandbox.partner.basket import Basket, BasketItem
+from lab_sandbox.partner.order_bundle import LabelSequence
+from lab_sandbox.partner.order_generator import OrderPlan
+from tests.unit.rules.sample import CATALOGUE, OLD_ORDER, judge
+from tests.unit.rules.test_partner_orders import partner_order
 
 VESSELS = {
     "A": Container("A", "A", "a tube", Decimal(3), Decimal("0.5"), "ml"),
     "B": Container("B", "B", "a jar"),
 }
 POINTS = ((), (), (0, 60, 120), (0, 120), (60,))
+
+
+@st.composite
+def plans(draw: st.DrawFn, contract: Contract) -> OrderPlan:
+    """Some tests of a contract, each with a choice of biomaterial where it has one."""
+    ids = draw(st.lists(st.sampled_from(sorted(contract.items)), min_size=1, max_size=6, unique=True))
+    chosen = []
+    for number, each in enumerate(ids):
+        item = BasketItem(id=each, caption=each, guid=f"g{number}")
+        if offered := contract.items[each].options:
+            wish = draw(st.sampled_from(offered)).option
+            parts = {"bodysite_code": wish.bodysite_code, "container_type": wish.container_type}
+            item = replace(item, specimen_code=str(wish.specimen_code), **parts)
+        chosen.append(item)
+    number = OLD_ORDER if all(contract.items[each].old_order_pattern for each in ids) else None
+    return OrderPlan(seed="1", basket=Basket("C-100", tuple(chosen)), old_order_number=number)
 
 
 @st.composite
@@ -57,153 +52,43 @@ def requirements(draw: st.DrawFn, item: str, code: int) -> Requirement:
         draw(st.sampled_from((Decimal("0.2"), Decimal("1.3"), Decimal("6.1")))),
         draw(st.sampled_from("mn")),
         own_tube=draw(st.booleans()),
-        time_points=tuple(TimePoint(minutes, f"M{minutes}") for minutes in draw(st.sampled_from(POINTS))),
-    )
-
-
-@st.composite
-def items(draw: st.DrawFn, item: str) -> Item:
-    """A test with types to choose from and required ones; one type may be taken from two body sites."""
-    codes = draw(st.lists(st.sampled_from((1, 1, 2)), max_size=3))
-    options = [draw(requirements(item, code)) for code in codes]
-    required = [draw(requirements(item, code)) for code in draw(st.lists(st.sampled_from((4, 5)), max_size=2, unique=True))]
-    return Item(
-        item,
-        item,
-        Decimal(1),
-        Turnaround(Decimal(1)),
-        multiple_specimen=draw(st.booleans()),
-        options=tuple({(each.option.specimen_code, each.option.bodysite_code): each for each in options}.values()),
-        required=tuple(required),
+        time_points=tuple(TimePoint(minutes, f"{minutes} min") for minutes in draw(st.sampled_from(POINTS))),
     )
 
 
 @st.composite
 def catalogues(draw: st.DrawFn) -> Catalogue:
-    """A catalogue of a few tests, none of them from the sample."""
-    offered = {key: draw(items(key)) for key in ("i0", "i1", "i2")}
+    """A few tests with types to choose from and required ones; one type may be taken from two body sites."""
+    offered = {}
+    for name in ("i0", "i1", "i2"):
+        options = [draw(requirements(name, code)) for code in draw(st.lists(st.sampled_from((1, 1, 2)), max_size=3))]
+        needed = draw(st.lists(st.sampled_from((4, 5)), max_size=2, unique=True))
+        offered[name] = Item(
+            name,
+            name,
+            Decimal(1),
+            Turnaround(Decimal(1)),
+            multiple_specimen=draw(st.booleans()),
+            options=tuple({(each.option.specimen_code, each.option.bodysite_code): each for each in options}.values()),
+            required=tuple(draw(requirements(name, code)) for code in needed),
+        )
     return Catalogue("v", {"C-100": Contract("C-100", "C", offered)}, VESSELS, {})
 
 
-def _order(catalogue: Catalogue, basket: Basket) -> dict[str, Any]:
-    answer = calculate(catalogue, basket.lines)
-    body = answer.as_json(
-        [f"3000{n:04}" for n in range(len(answer.tubes))], include_transport=basket.include_transport_containers
-    )
-    specimens = {f"s{n}": _specimen(each, basket) for n, each in enumerate(body["specimens"])}
-    alone = all(line.item.old_order_pattern for line in basket.lines)
-    lines = {f"pr{n}": _request(line, body["specimens"], with_old_order=alone) for n, line in enumerate(basket.lines)}
-    return {
-        "base_url": SERVICE,
-        "order_task": {
-            "id": "t",
-            "status": "requested",
-            "code": {"coding": [{"system": SERVICE + "terminology/task_type", "code": "OrderProcessingTask"}]},
-        },
-        "line_tasks": [
-            {"id": f"t-{name}", "basedOn": [{"reference": f"procedurerequest/{name}"}], "partOf": [{"reference": "task/t"}]}
-            for name in lines
-        ],
-        "resources": {
-            **{f"ProcedureRequest/{name}": request for name, request in lines.items()},
-            **{f"Specimen/{name}": specimen for name, specimen in specimens.items()},
-            "Patient/p1": {"gender": "female", "birthDate": "1990-12-10"},
-        },
-        "questionnaire_responses": [_answers(catalogue, basket)],
-    }
-
-
-def _request(line: BasketLine, specimens: list[dict[str, Any]], *, with_old_order: bool) -> dict[str, Any]:
-    used = [n for n, each in enumerate(specimens) if set(each["guids"]) & set(line.guids)]
-    old = {"identifier": {"system": LAB + "/mis", "value": "12345-AB1CD-12345678"}}
-    return {
-        "status": "active",
-        "requisition": {"system": "urn:clinic", "value": "1"},
-        "supportingInfo": [{"identifier": {"system": LAB + "/contract", "value": "C-100"}}],
-        "code": {"coding": [{"system": SERVICE + "terminology/nomenclature", "code": line.item.id}]},
-        "subject": {"reference": "patient/p1"},
-        "occurrenceDateTime": START.isoformat(),
-        "specimen": [{"reference": f"specimen/s{n}"} for n in used],
-        "basedOn": [old] if with_old_order else [],
-    }
-
-
-def _specimen(tube: dict[str, Any], basket: Basket) -> dict[str, Any]:
-    minutes = [int(part[5:]) for part in tube["supportingInfo"].split(",") if part.startswith("time=")]
-    return {
-        "type": {"coding": [{"system": SERVICE + "terminology/specimen-type", "code": str(tube["code"])}]},
-        "subject": {"reference": "patient/p1"},
-        "collection": {
-            "collectedDateTime": (START + timedelta(minutes=minutes[0] if minutes else 0)).isoformat(),
-            "method": {"coding": [{"system": SERVICE + "terminology/treatment_protocol", "code": tube["collection"]["method"]}]},
-        },
-        "container": [
-            {
-                "identifier": _identifiers(tube, basket, first=n == 0),
-                "type": {"coding": [{"system": SERVICE + "terminology/specimen_type", "code": container["type"]}]},
-                "specimenQuantity": {"value": tube["collection"]["quantity"]},
-            }
-            for n, container in enumerate(tube["container"])
-        ],
-        "extension": [{"url": SERVICE + "extra/supportingInfo", "valueString": tube["supportingInfo"]}],
-    }
-
-
-def _identifiers(tube: dict[str, Any], basket: Basket, *, first: bool) -> list[dict[str, Any]]:
-    shapes = [
-        str(line.item.second_label_pattern)
-        for line in basket.lines
-        if line.item.second_label_pattern and set(line.guids) & set(tube["guids"])
-    ]
-    second = [{"system": "https://lab.example/second-labels", "value": shape} for shape in shapes]
-    return [{"system": LAB + "/labels", "value": tube["label"]}, *second] if first else []
-
-
-def _answers(catalogue: Catalogue, basket: Basket) -> dict[str, Any]:
-    nodes = build_questionnaire(catalogue, [line.item for line in basket.lines]).questions()
-    items = [
-        {
-            "linkId": node.question.link_id,
-            "answer": [
-                {"valueCoding": {"system": node.question.options[0].system, "code": node.question.options[0].code}}
-                if node.question.type is QuestionType.CHOICE
-                else {"valueInteger": 0}
-            ],
-        }
-        for node in nodes
-        if node.required
-    ]
-    return {
-        "id": "q",
-        "status": "completed",
-        "source": {"reference": "patient/p1"},
-        "subject": {"reference": "procedurerequest/pr0"},
-        "item": items,
-    }
-
-
-@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
-@given(data=st.data(), transport=st.booleans())
-def test_order_from_our_basket_response_is_accepted(
-    data: st.DataObject, transport: bool, catalogue: Catalogue, assess_wire: Any, facts: Any
-) -> None:
+@settings(max_examples=60, deadline=None)
+@given(plan=plans(CATALOGUE.contract("C-100")))
+def test_order_from_our_basket_response_is_accepted(plan: OrderPlan) -> None:
     """An order made from our own basket responses is accepted without any finding."""
-    wanted = data.draw(baskets(catalogue.contract("C-100")))
-    body = {"contract": "C-100", "analyticsrequests": wanted, "includetransportcontainer": transport}
-    basket = read_basket(body, catalogue.contracts, 50)
-    judgement = assess_wire(_order(catalogue, basket), facts=replace(facts, own_guid=None))
+    judgement = judge(partner_order(plan, CATALOGUE, LabelSequence()))
     assert [finding.message for finding in judgement.findings()] == []
-    assert len(judgement.accepted_lines) == len(basket.lines)
+    assert len(judgement.accepted_lines) == len(plan.basket.items)
 
 
-@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@pytest.mark.slow
+@settings(max_examples=300, deadline=None)
 @given(data=st.data(), catalogue=catalogues())
-def test_order_from_random_catalogue_response_is_accepted(
-    data: st.DataObject, catalogue: Catalogue, assess_wire: Any, facts: Any
-) -> None:
+def test_order_from_random_catalogue_response_is_accepted(data: st.DataObject, catalogue: Catalogue) -> None:
     """An order made from the basket responses of any catalogue is accepted, too."""
-    wanted = data.draw(baskets(catalogue.contract("C-100")))
-    basket = read_basket({"contract": "C-100", "analyticsrequests": wanted}, catalogue.contracts, 50)
-    order = _order(catalogue, basket)
-    judgement = assess_wire(order, facts=replace(facts, own_guid=None), catalogue=CatalogueHistory.from_catalogue(catalogue))
+    plan = data.draw(plans(catalogue.contract("C-100")))
+    judgement = judge(partner_order(plan, catalogue, LabelSequence()), catalogue=catalogue)
     assert [finding.message for finding in judgement.findings()] == []

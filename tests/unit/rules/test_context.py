@@ -1,125 +1,257 @@
-"""What several rules ask about an order: its types, its contract, its clocks, and what makes a test a repeat."""
+"""What several rules ask about an order: places, types, clocks, second barcodes, quantities and tolerance tests."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
+from decimal import Decimal
 from typing import Any
 
 import pytest
 
-from lab_agent.catalogue.model import Catalogue
 from lab_agent.domain.received_order import ReferenceText
-from lab_agent.rules.catalogue_history import CatalogueHistory, VersionPeriod
-from lab_agent.rules.context import Facts, RuleContext
-from tests.unit.rules.test_catalogue_history import HOUR, ORDERED, without_item
-from tests.unit.rules.test_rule_table import SERVICE, Wire, both, pr1, pr2, put, s1, s2, second_label, tube_twice
+from lab_agent.rules import collection_times, container
+from lab_agent.rules.clocks import clocks_differ, defer, format_difference
+from lab_agent.rules.engine import RULES
+from lab_agent.rules.rule import Violation
+from tests.unit.rules.sample import (
+    CATALOGUE,
+    FACTS,
+    HOUR,
+    MINUTE,
+    SECOND,
+    Wire,
+    body_answers,
+    collected,
+    context,
+    item,
+    judge,
+    pr1,
+    put,
+    s1,
+    s2,
+    second_label,
+    tolerance,
+    tube,
+    with_item,
+    with_requirement,
+)
+
+DAY = 24 * HOUR
+AHEAD, FUTURE = "specimen.collected-ahead", "specimen.collected-future"
 
 
-def test_type_to_look_for_is_empty_without_one(wire: Wire, order_from_wire: Any, catalogue: Catalogue, facts: Facts) -> None:
-    put(s1, "type", to=None)(wire)
-    context = RuleContext(order_from_wire(wire), CatalogueHistory.from_catalogue(catalogue), facts)
-    assert [context.type_or_empty(each) for each in context.order.specimens] == ["", "12"]
+def told(*changes: Any, **facts: Any) -> dict[str, Violation]:
+    """What is told of collection times ahead."""
+    rules = (collection_times._check_collected_ahead, collection_times._check_collected_future)
+    return {rule.id: each for rule in rules for each in rule.check(context(*changes, catalogue=None, **facts))}
 
 
-def test_reference_to_nothing_names_no_contract(wire: Wire, order_from_wire: Any, facts: Facts) -> None:
-    context = RuleContext(order_from_wire(wire), None, facts)
-    assert context.contract_code(ReferenceText(where="ProcedureRequest[0].supportingInfo[0]")) is None
+def test_type_to_look_for_is_empty_without_one() -> None:
+    made = context(put(s1, "type", to=None))
+    assert [made.type_or_empty(each) for each in made.order.specimens] == ["", "12"]
+    assert made.contract_code(ReferenceText(where="ProcedureRequest[0].supportingInfo[0]")) is None
 
 
 @pytest.mark.parametrize("where", [0, 1])
-def test_form_of_a_second_barcode_counts_for_its_tests_tube_alone(
-    wire: Wire, order_from_wire: Any, catalogue: Catalogue, facts: Facts, where: int
-) -> None:
-    second_label("042.075", None)(wire)
-    labels = [each["container"][0]["identifier"] for each in (s1(wire), s2(wire))]
-    labels[where].insert(0, {"system": labels[where][0]["system"], "value": "1234-5678"})
-    context = RuleContext(order_from_wire(wire), CatalogueHistory.from_catalogue(catalogue), facts)
-    tube = [each for _, each, _ in context.containers()][where]
-    usual = labels[where][1]["value"]
-    assert [each.value for each in context.labels(tube)] == ([usual] if where == 0 else ["1234-5678", usual])
-    assert context.second_label_candidates(tube) == (("1234-5678",) if where == 0 else (usual,))
-    assert context.barcodes(tube) == ((usual, "1234-5678") if where == 0 else ("1234-5678",))
+def test_form_of_a_second_barcode_counts_for_its_tests_tube_alone(where: int) -> None:
+    usual = ["10000001", "10000002"][where]
+
+    def number(wire: Wire) -> None:
+        labels = [s1, s2][where](wire)["container"][0]["identifier"]
+        labels.insert(0, {"system": labels[0]["system"], "value": "1234-5678"})
+
+    made = context(second_label("042.075", None), number)
+    tube = [each for _, each, _ in made.containers()][where]
+    assert [each.value for each in made.labels(tube)] == ([usual] if where == 0 else ["1234-5678", usual])
+    assert made.second_label_candidates(tube) == (("1234-5678",) if where == 0 else (usual,))
+    assert made.barcodes(tube) == ((usual, "1234-5678") if where == 0 else ("1234-5678",))
 
 
-def test_several_containers_are_compared_without_catalogue(wire: Wire, assess_wire: Any, rule_outcomes: Any) -> None:
-    tube_twice(wire)
-    assert rule_outcomes(assess_wire(wire, catalogue=None)) == {"order.catalogue": "hold", "tube.label-shared": "warn"}
+@pytest.mark.parametrize(("setting", "rule"), [("https://lab.example/second-labels", "system"), (None, "unset")])
+def test_numbers_in_the_form_of_a_second_barcode_are_named(setting: str | None, rule: str) -> None:
+    def numbers(wire: Wire) -> None:
+        second_label("042.075", "1234-5678")(wire)
+        tube(wire)["identifier"][1]["system"] = "urn:clinic"
+        tube(wire)["identifier"].append({"value": "8765-4321"})
+
+    check = {"system": container._check_second_label_system, "unset": container._check_second_label_unset}[rule].check
+    (found,) = check(context(numbers, systems=replace(FACTS.systems, second_labels_system=setting)))
+    assert (found.values["label"], found.evidence) == ("1234-5678, 8765-4321", ("1234-5678", "8765-4321"))
+    assert found.line_ids == ("t1",)
+
+
+@pytest.mark.parametrize(
+    ("volume", "quantity", "values"),
+    [
+        ("0.5", "0.5", []),
+        ("0.5", "0.49", [("0.49", "0.5")]),
+        ("2.7", "2.7", []),
+        ("2.7", "2.69", [("2.69", "2.7")]),
+        ("6.1", "0.7", []),
+        ("6.1", "0.69", [("0.69", "0.7")]),
+        ("5.4", "2.7", []),
+        ("5.4", "2.69", [("2.69", "2.7")]),
+        ("0", "0.01", []),
+        ("1E+2", "2E+1", [("20", "100")]),
+    ],
+)
+def test_tube_holds_at_least_rest_of_split_volume(volume: str, quantity: str, values: list[tuple[str, str]]) -> None:
+    """A tube of 2.7 ml that items may use; of a larger volume, one tube is filled with what the others leave.
+
+    What has no container is needed whole.
+    """
+    more = {"container": None} if volume == "1E+2" else {}
+    changed = with_requirement(volume=Decimal(volume), **more)
+    made = context(put(tube, "specimenQuantity", "value", to=Decimal(quantity)), catalogue=changed)
+    found = [each.values for each in container._check_quantity_enough.check(made)]
+    assert [(each["quantity"], each["needed"]) for each in found] == values
+    assert all(each["code"] == "001.001" for each in found)
+
+
+def test_line_is_checked_after_one_that_leads_elsewhere() -> None:
+    def change(wire: Wire) -> None:
+        first, second = wire["line_tasks"]
+        first["basedOn"] = [{"reference": "https://other.example/api/procedurerequest/1"}]
+        second["basedOn"] = []
+
+    found = {(each.rule, each.line) for each in judge(change).findings() if each.rule.startswith("order.")}
+    assert found == {("order.address", None), ("order.line-based-on", "t2")}
+
+
+@pytest.mark.parametrize(
+    ("change", "where"),
+    [
+        ({"subject": {"reference": "specimen/s1"}}, "ProcedureRequest[0].subject"),
+        ({"subject": {"display": "Lovelace Ada"}}, "ProcedureRequest[0].subject"),
+        ({"specimen": [{"reference": "specimen/s1"}, {"reference": "patient/p1"}]}, "ProcedureRequest[0].specimen[1]"),
+        ({"specimen": [{"reference": "specimen/s1"}, {"display": "a tube"}]}, "ProcedureRequest[0].specimen[1]"),
+    ],
+)
+def test_reference_leads_to_resource_of_right_type(change: Wire, where: str) -> None:
+    found = judge(lambda wire: pr1(wire).update(change)).findings()
+    assert [(each.where, each.line) for each in found if each.rule == "order.reference-form"] == [(where, "t1")]
+
+
+def test_every_missing_type_is_named() -> None:
+    (reason,) = (each.message for each in judge(item("002.015"), body_answers).findings() if each.rule == "specimen.required")
+    assert "biomaterial type 10, 21." in reason
+
+
+# --- clocks and collection times --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("seconds", "difference"), [(None, 0), (0, 0), (120, 0), (-120, 0), (121, 121), (-121, 121)])
-def test_clocks_differ_beyond_the_tolerance(facts: Facts, seconds: int | None, difference: int) -> None:
+def test_clocks_differ_beyond_the_tolerance(seconds: int | None, difference: int) -> None:
     offset = None if seconds is None else timedelta(seconds=seconds)
-    assert replace(facts, service_clock_offset=offset).clock_difference == timedelta(seconds=difference)
+    assert replace(FACTS, service_clock_offset=offset).clock_difference == timedelta(seconds=difference)
 
 
 @pytest.mark.parametrize(
-    ("offset", "found"),
+    ("seconds", "text"),
     [
-        (HOUR, {"line.item-withdrawn": "warn"}),
-        (-HOUR, {"line.item-withdrawn": "warn"}),
-        (HOUR / 60, {"line.item": "refuse"}),
-        (None, {"line.item": "refuse"}),
+        (0.4, "0 seconds"),
+        (1, "1 second"),
+        (29, "29 seconds"),
+        (31, "1 minute"),
+        (60, "1 minute"),
+        (120, "2 minutes"),
+        (1_799, "30 minutes"),
+        (1_801, "1 hour"),
+        (7_200, "2 hours"),
+        (43_199, "12 hours"),
+        (43_201, "1 day"),
+        (172_800, "2 days"),
     ],
 )
-def test_version_is_seen_longer_while_clocks_differ(
-    wire: Any,
-    assess_wire: Any,
-    rule_outcomes: Any,
-    catalogue: Catalogue,
-    facts: Facts,
-    offset: timedelta | None,
-    found: dict[str, str],
-) -> None:
-    ended = ORDERED - 24 * HOUR - HOUR / 120
-    view = CatalogueHistory((VersionPeriod(without_item(catalogue, "001.001")), VersionPeriod(catalogue, active_until=ended)))
-    differ = replace(facts, service_clock_offset=offset)
-    assert rule_outcomes(assess_wire(wire, catalogue=view, facts=differ)) == found
+def test_difference_is_told_in_its_largest_unit(seconds: float, text: str) -> None:
+    assert format_difference(timedelta(seconds=seconds)) == text
 
 
-def s3(wire: Wire) -> Any:
-    return wire["resources"]["Specimen/s3"]
-
-
-def at_site(where: Callable[[Wire], Any], code: str) -> Callable[[Wire], None]:
-    """The Specimen names its body site."""
-    return lambda wire: where(wire)["collection"].update(bodySite={"coding": [{"code": code}]})
-
-
-def told_site(where: Callable[[Wire], Any], code: str) -> Callable[[Wire], None]:
-    """The supportingInfo of the Specimen names its body site."""
-    return lambda wire: where(wire)["extension"][0].update(valueString=f"specimen=11,site={code}")
-
-
-def in_container(wire: Wire) -> None:
-    s3(wire)["container"][0]["type"] = {"coding": [{"system": SERVICE + "specimen_type", "code": "EDTA6"}]}
+def test_what_waits_for_the_clocks_keeps_its_place_and_evidence() -> None:
+    birth = next(each for each in RULES if each.id == "patient.birth-possible")
+    deferred = defer(Violation("Patient", ("t1",), {"x": "y"}, ("seen",)), birth, HOUR)
+    values = {"rule": "patient.birth-possible", "difference": "1 hour"}
+    assert deferred == Violation("Patient", ("t1",), values, ("patient.birth-possible", "seen"))
+    assert clocks_differ.id == "order.clocks-differ"
 
 
 @pytest.mark.parametrize(
-    ("change", "is_repeat"),
+    ("ahead", "offset", "rules"),
     [
-        (lambda _: None, True),
-        (in_container, False),
-        (at_site(s3, "EAR"), False),
-        (both(at_site(s1, "EAR"), at_site(s3, "EAR")), True),
-        (both(at_site(s1, "EAR"), at_site(s3, "THR")), False),
-        (both(at_site(s1, "EAR"), told_site(s3, "EAR")), True),
-        (both(at_site(s1, "EAR"), told_site(s1, "THR"), told_site(s3, "THR")), False),
+        (-5 * MINUTE, 0 * SECOND, []),
+        (15 * MINUTE, 0 * SECOND, []),
+        (15 * MINUTE + SECOND, 0 * SECOND, [AHEAD]),
+        (DAY, 0 * SECOND, [AHEAD]),
+        (DAY + SECOND, 0 * SECOND, [FUTURE]),
+        (DAY + SECOND, 15 * MINUTE, [FUTURE]),
+        (DAY + SECOND, -15 * MINUTE, [FUTURE]),
+        (DAY + SECOND, 15 * MINUTE + SECOND, [AHEAD]),
+        (DAY + SECOND, None, [AHEAD]),
     ],
-    ids=["all is the same", "container", "site of one", "one site", "two sites", "one site in two fields", "field before text"],
 )
-def test_same_test_is_no_repeat_from_other_material(
-    change: Callable[[Wire], None], is_repeat: bool, wire: Wire, assess_wire: Any, rule_outcomes: Any
-) -> None:
-    """By biomaterial type, body site and containers (table of silences: how one item carries several specimen types)."""
-    first = s1(wire)
-    wire["resources"]["Specimen/s3"] = {
-        **first,
-        "collection": dict(first["collection"]),
-        "container": [{**first["container"][0]}],
-        "extension": [{**first["extension"][0]}],
-    }
-    pr2(wire).update(code=pr1(wire)["code"], specimen=[{"reference": "specimen/s3"}])
-    change(wire)
-    assert ("line.repeat" in rule_outcomes(assess_wire(wire))) is is_repeat
+def test_time_is_ahead_beyond_the_tolerance(ahead: timedelta, offset: timedelta | None, rules: list[str]) -> None:
+    assert list(told(collected(FACTS.now + ahead), service_clock_offset=offset)) == rules
+
+
+@pytest.mark.parametrize(("offset", "text"), [(None, "?"), (90.4, "90"), (-90, "-90"), (0, "0")])
+def test_time_ahead_is_told_with_the_clocks_offset(offset: float | None, text: str) -> None:
+    at = (FACTS.now + 20 * MINUTE).isoformat()
+    known = None if offset is None else timedelta(seconds=offset)
+    found = told(collected(at), service_clock_offset=known)[AHEAD]
+    assert (found.values, found.evidence) == ({"text": at, "offset": text}, (at,))
+
+
+@pytest.mark.parametrize(
+    ("period", "is_ahead"),
+    [
+        ({"start": -60, "end": 20}, True),
+        ({"start": 20}, True),
+        ({"end": 20}, True),
+        ({"start": 20, "end": -60}, False),
+        ({"start": -60}, False),
+    ],
+)
+def test_end_of_a_period_counts_before_its_start(period: dict[str, int], is_ahead: bool) -> None:
+    ends = {name: (FACTS.now + minutes * MINUTE).isoformat() for name, minutes in period.items()}
+    assert bool(told(put(s1, "collection", to={"collectedPeriod": ends}))) is is_ahead
+
+
+def with_ways(*ways: tuple[int, ...]) -> Any:
+    """The tolerance test may be taken from several body sites, each with time points of its own."""
+    (option,) = CATALOGUE.contract("C-100").items["006.001"].options
+    point = option.time_points[0]
+    options = tuple(
+        replace(
+            option,
+            option=replace(option.option, bodysite_code=f"S{n}"),
+            time_points=tuple(replace(point, minutes=each) for each in way),
+        )
+        for n, way in enumerate(ways)
+    )
+    return with_item("006.001", options=options)
+
+
+@pytest.mark.parametrize(
+    ("ways", "points"),
+    [
+        (((0, 60, 120), (0, 120)), "0, 120"),
+        (((0, 120), (0, 60, 120)), "0, 120"),
+        (((0, 120), (0, 60)), "0, 60"),
+        (((0, 60), (0, 120)), "0, 60"),
+        (((0, 30, 60, 90), (0, 60, 120), (60, 120)), "60, 120"),
+        (((60, 120), (0, 60, 120), (0, 30, 60, 90)), "60, 120"),
+    ],
+)
+def test_fewest_samples_are_asked_for(ways: tuple[tuple[int, ...], ...], points: str) -> None:
+    made = context(tolerance("08:00:00", points=None), catalogue=with_ways(*ways))
+    (found,) = collection_times._check_tolerance_points.check(made)
+    assert found.values == {"code": "006.001", "points": points}
+
+
+@pytest.mark.parametrize(("other_way", "rules"), [((60, 120), ["specimen.tolerance-sequence"]), ((), [])])
+def test_way_without_time_points_leaves_times_open(other_way: tuple[int, ...], rules: list[str]) -> None:
+    """Samples that do not tell their time points may have been taken that way."""
+    made = context(tolerance("08:00:00", "09:30:00", points=None), catalogue=with_ways((0, 60), other_way))
+    checks = (collection_times._check_tolerance_points, collection_times._check_tolerance_sequence)
+    assert [rule.id for rule in checks if list(rule.check(made))] == rules

@@ -1,24 +1,79 @@
+"""What the engine makes of the rules' findings: severities, lines, digests, messages, releases and settings."""
+
 from __future__ import annotations
 
 import hashlib
 import json
+from pathlib import Path
+from string import Formatter
 from typing import Any
 
 import pytest
 
-from lab_agent.rules.engine import RULES, Assessment, LineAssessment, check_messages, check_severities
-from lab_agent.rules.rule import Finding, Severity, format_message
+from lab_agent.conditions.orders_and_results import HOLD_CAUSES, RESULT_HOLDS
+from lab_agent.domain.order_holds import HoldCause
+from lab_agent.domain.report_records import HoldReason
+from lab_agent.errors import SettingsError
+from lab_agent.rules.engine import (
+    RELEASABLE_RULES,
+    RULES,
+    RULES_RELEASED_TOGETHER,
+    Assessment,
+    LineAssessment,
+    check_messages,
+    check_severities,
+)
+from lab_agent.rules.rule import Finding, Severity, Violation, format_message
+from lab_agent.rules.translations import load_messages
+from tests.harness.paths import ROOT
+from tests.unit.rules.sample import Wire, collected, item, judge, pr1, put, tube
+from tools.docs.rules import render_rules_page
+
+MESSAGES = ROOT / "config" / "messages"
+LANGUAGES = sorted(path.stem for path in MESSAGES.glob("*.toml"))
+DRAFT = put(pr1, "status", to="draft")
+AHEAD = collected("2026-03-02T13:00:00+00:00")
 
 
-def test_valid_order_is_accepted_without_findings(wire: dict[str, Any], assess_wire: Any) -> None:
-    judgement = assess_wire(wire)
-    assert judgement.findings() == ()
-    assert judgement.accepted_lines == ("t1", "t2")
+# --- the rules as they are published ----------------------------------------------------------------------------------
 
 
-def test_bad_line_does_not_affect_other_line(wire: dict[str, Any], assess_wire: Any) -> None:
-    wire["resources"]["ProcedureRequest/pr1"]["status"] = "draft"
-    judgement = assess_wire(wire)
+def test_rules_page_is_current() -> None:
+    """Run `make docs` when this fails. Ids and severities are in settings and in stored findings."""
+    assert (ROOT / "docs" / "rules.md").read_text(encoding="utf-8") == render_rules_page(RULES)
+    assert len({rule.id for rule in RULES}) == len(RULES)
+    for rule in RULES:
+        assert rule.severity is not Severity.OFF, rule.id
+        assert rule.message.startswith("{where}: "), rule.id
+        assert rule.message.endswith("."), rule.id
+
+
+def test_rules_say_what_people_and_clocks_decide() -> None:
+    """What holds because it may be our fault is not made a rejection by settings (law 10), but for the rules that say so."""
+    each_alone = {"tube.label-several", "tube.label-in-use", "tube.second-label-system", "tube.second-label-unset"}
+    each_alone.add("questionnaire.visible")
+    assert {each.id for each in RULES if each.look_at_each} == each_alone
+    assert {"order.clocks-differ", "specimen.collected-ahead", "tube.label-times"} == RULES_RELEASED_TOGETHER
+    assert each_alone | RULES_RELEASED_TOGETHER == RELEASABLE_RULES
+    by_clock = {"line.stopped-since", "line.time-future", "patient.birth-possible", "patient.anonymous"}
+    by_clock |= {"specimen.collected-ahead", "specimen.collected-future"}
+    assert {each.id for each in RULES if each.reads_clock} == by_clock
+    for rule in RULES:
+        only_held = rule.severity is Severity.HOLD and not rule.may_refuse
+        assert rule.allowed_severities == ({Severity.HOLD, Severity.WARN} if only_held else set(Severity))
+
+
+def test_words_are_of_what_can_hold() -> None:
+    assert set(HOLD_CAUSES) == {*HoldCause, *(each.id for each in RULES if each.severity is Severity.HOLD)}
+    assert set(RESULT_HOLDS) == set(HoldReason)
+
+
+# --- what is made of findings -----------------------------------------------------------------------------------------
+
+
+def test_bad_line_does_not_affect_other_line() -> None:
+    assert (judge().findings(), judge().accepted_lines) == ((), ("t1", "t2"))
+    judgement = judge(DRAFT)
     assert judgement.accepted_lines == ("t2",)
     assert judgement.rejection_reasons("t2") == ()
     (reason,) = judgement.rejection_reasons("t1")
@@ -27,83 +82,55 @@ def test_bad_line_does_not_affect_other_line(wire: dict[str, Any], assess_wire: 
     assert judgement.rejecting_rules() == {"line.status"}
 
 
-def test_all_violations_of_line_are_reported(wire: dict[str, Any], assess_wire: Any) -> None:
-    request = wire["resources"]["ProcedureRequest/pr1"]
-    request["status"] = "draft"
-    del request["code"]
-    wire["resources"]["Specimen/s1"]["container"][0]["identifier"] = []
-    found = {finding.rule for finding in assess_wire(wire).lines["t1"].rejections}
-    assert found == {"line.status", "line.code", "tube.label"}
+def test_all_violations_of_line_are_reported() -> None:
+    judgement = judge(DRAFT, put(pr1, "code", to=None), put(tube, "identifier", to=[]))
+    assert {finding.rule for finding in judgement.lines["t1"].rejections} == {"line.status", "line.code", "tube.label"}
 
 
-def test_order_violation_rejects_every_line(wire: dict[str, Any], assess_wire: Any) -> None:
-    wire["resources"]["ProcedureRequest/pr1"]["requisition"]["value"] = "other"
-    judgement = assess_wire(wire)
+def test_order_violation_rejects_every_line() -> None:
+    judgement = judge(put(pr1, "requisition", "value", to="other"))
     assert judgement.accepted_lines == ()
     assert [finding.line for finding in judgement.order_rejections] == [None]
     assert judgement.rejection_reasons("t1") == judgement.rejection_reasons("t2") != ()
 
 
-def test_possible_fault_of_ours_holds_whole_order(wire: dict[str, Any], assess_wire: Any) -> None:
+def test_possible_fault_of_ours_holds_whole_order() -> None:
     """What may be our own fault holds the order and accepts nothing."""
-    judgement = assess_wire(wire, catalogue=None)
+    judgement = judge(catalogue=None)
     assert [finding.rule for finding in judgement.holds] == ["order.catalogue"]
-    assert judgement.order_rejections == ()
-    assert judgement.accepted_lines == ()
+    assert (judgement.order_rejections, judgement.accepted_lines) == ((), ())
 
 
-def test_severities_are_overridden_where_rule_allows(wire: dict[str, Any], assess_wire: Any) -> None:
-    wire["resources"]["ProcedureRequest/pr1"]["status"] = "draft"
-    assert assess_wire(wire, severities={"line.status": "warn"}).accepted_lines == ("t1", "t2")
-    assert assess_wire(wire, severities={"line.status": "off"}).findings() == ()
-    assert assess_wire(wire, catalogue=None, severities={"order.catalogue": "refuse"}).holds
+def test_severities_are_overridden_where_rule_allows() -> None:
+    assert judge(DRAFT, severities={"line.status": "warn"}).accepted_lines == ("t1", "t2")
+    assert judge(DRAFT, severities={"line.status": "off"}).findings() == ()
+    assert judge(catalogue=None, severities={"order.catalogue": "refuse"}).holds
 
 
 def test_invalid_severity_settings_are_reported() -> None:
     problems = check_severities({"line.status": "warn", "line.nosuch": "warn", "order.catalogue": "refuse", "line.code": "loud"})
     assert [problem.where for problem in problems] == ["rules.line.nosuch", "rules.order.catalogue", "rules.line.code"]
+    assert all(each.what and each.hint for each in problems)
+    assert "hold, warn" in problems[1].hint
     assert check_severities({"order.readable": "refuse"}) == ()
 
 
-def test_status_of_unreadable_resource_told_once(wire: dict[str, Any], assess_wire: Any) -> None:
-    del wire["resources"]["Specimen/s1"]
-    wire["unreadable"] = ["Specimen/s1"]
-    (found,) = [each for each in assess_wire(wire).findings() if each.rule == "order.readable"]
+def test_status_of_unreadable_resource_told_once() -> None:
+    def unreadable(wire: Wire) -> None:
+        del wire["resources"]["Specimen/s1"]
+        wire["unreadable"] = ["Specimen/s1"]
+
+    (found,) = [each for each in judge(unreadable).findings() if each.rule == "order.readable"]
     assert "this resource: reading it was answered with 403 (forbidden). Please" in found.message
 
 
-def test_messages_are_translated(wire: dict[str, Any], assess_wire: Any) -> None:
-    wire["resources"]["ProcedureRequest/pr1"]["status"] = "draft"
-    assert (
-        assess_wire(wire, messages={"line.status": "{where}: статус {status}"})
-        .rejection_reasons("t1")[0]
-        .endswith("статус draft")
+def test_message_is_filled_with_shortened_values() -> None:
+    assert format_message("{where}: {a}, {b}", "Task", {"a": "x\ny\x00{where}", "b": "z" * 100}).startswith(
+        "Task: x?y?{where}, zz"
     )
-    problems = check_messages({"line.status": "{where} {nosuch}", "x": ""})
-    assert [problem.where for problem in problems] == ["messages.line.status", "messages.x"]
-
-
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
-def test_every_rule_has_source_and_hint(rule: Any) -> None:
-    room, _, name = rule.id.partition(".")
-    assert room
-    assert name
-    assert rule.section
-    assert rule.severity is not Severity.OFF
-    assert rule.message.startswith("{where}: ")
-    assert rule.message.count(". ") >= 1 or "," in rule.message
-    assert rule.message.endswith(".")
-
-
-def test_rule_ids_are_unique() -> None:
-    assert len({rule.id for rule in RULES}) == len(RULES)
-
-
-def test_partner_text_is_shortened_to_one_line() -> None:
-    shown = format_message("{where}: {text}", "x", {"text": "a\nb\x00{where}" + "c" * 500})
-    assert "\n" not in shown
-    assert "{where}" in shown
-    assert len(shown) < 120
+    assert format_message("{b}", "Task", {"b": "z" * 100}) == "z" * 80 + "…"
+    assert format_message("{where}", "Task\n", {"where": "elsewhere"}) == "Task\n"
+    assert Violation("Task") == Violation("Task", (), {}, ())
 
 
 def finding(rule: str, severity: Severity, line: str | None = None) -> Finding:
@@ -132,83 +159,102 @@ BOTH = Assessment(
 )
 def test_rejecting_rules_are_those_of_the_lines(tasks: list[str] | None, rules: set[str]) -> None:
     assert BOTH.rejecting_rules(tasks) == rules
-
-
-def test_order_without_lines_is_rejected_by_its_own_rules() -> None:
     assert Assessment(order_rejections=BOTH.order_rejections).rejecting_rules() == {"order.x"}
 
 
-def test_reasons_of_order_come_before_those_of_line_and_once() -> None:
+def test_findings_of_the_order_come_before_those_of_lines_and_once() -> None:
     assert BOTH.rejection_reasons("t1") == ("order.x says no", "line.a says no")
     assert BOTH.rejection_reasons("t2") == ("order.x says no", "line.b says no")
     assert BOTH.rejection_reasons("t9") == ("order.x says no",)
-
-
-def test_all_findings_are_told_in_order() -> None:
     assert [each.rule for each in BOTH.findings()] == ["order.x", "order.w", "line.a", "line.w", "line.b", "order.x"]
     held = Assessment(holds=(finding("order.h", Severity.HOLD),), warnings=BOTH.warnings)
     assert [each.rule for each in held.findings()] == ["order.h", "order.w"]
     assert held.accepted_lines == BOTH.accepted_lines == ()
 
 
-def test_digest_is_of_what_was_found(wire: dict[str, Any], assess_wire: Any) -> None:
-    wire["resources"]["ProcedureRequest/pr1"]["status"] = "draft"
-    (found,) = assess_wire(wire).findings()
+# --- digests, and what people release ---------------------------------------------------------------------------------
+
+
+def test_digest_is_of_what_was_found() -> None:
+    (found,) = judge(DRAFT).findings()
     about = ["line.status", "procedurerequest/pr1", "status", ["t1"], []]
     assert found.digest == hashlib.sha256(json.dumps(about).encode()).hexdigest()
 
 
-def test_digest_stays_when_resources_are_numbered_anew(wire: dict[str, Any], assess_wire: Any) -> None:
-    wire["resources"]["Specimen/s1"]["collection"]["collectedDateTime"] = "2026-03-02T13:00:00+00:00"
-    (before,) = assess_wire(wire).findings()
-    wire["line_tasks"].reverse()
-    (after,) = assess_wire(wire).findings()
+def test_digest_stays_when_resources_are_numbered_anew() -> None:
+    (before,) = judge(AHEAD).findings()
+    (after,) = judge(AHEAD, lambda wire: wire["line_tasks"].reverse()).findings()
+    assert before.message.startswith("Specimen[0].collection.collectedDateTime (specimen/s1): ")
     assert (before.where.split(".")[0], after.where.split(".")[0]) == ("Specimen[0]", "Specimen[1]")
     assert before.digest == after.digest
 
 
-def test_digest_tells_places_apart_that_are_no_resource(wire: dict[str, Any], assess_wire: Any) -> None:
-    del wire["resources"]["Specimen/s1"], wire["resources"]["Patient/p1"]
-    found = [each for each in assess_wire(wire).findings() if each.rule == "order.readable"]
+def test_digest_tells_places_apart_that_are_no_resource() -> None:
+    gone = judge(*(put(lambda wire: wire["resources"], name, to=None) for name in ("Specimen/s1", "Patient/p1")))
+    found = [each for each in gone.findings() if each.rule == "order.readable"]
     assert [each.where for each in found] == ["patient/p1", "specimen/s1"]
     assert len({each.digest for each in found}) == 2
+    assert judge(catalogue=None).holds[0].message.startswith("catalogue: ")
 
 
-def test_place_is_told_with_its_resource(wire: dict[str, Any], assess_wire: Any) -> None:
-    wire["resources"]["Specimen/s1"]["collection"]["collectedDateTime"] = "2026-03-02T13:00:00+00:00"
-    (deep,) = assess_wire(wire).findings()
-    assert deep.message.startswith("Specimen[0].collection.collectedDateTime (specimen/s1): ")
-    (elsewhere,) = assess_wire(wire, catalogue=None).holds[:1]
-    assert elsewhere.message.startswith("catalogue: ")
-
-
-def test_rule_that_is_off_finds_nothing_released(wire: dict[str, Any], assess_wire: Any) -> None:
-    wire["resources"]["Specimen/s1"]["collection"]["collectedDateTime"] = "2026-03-02T13:00:00+00:00"
-    (held,) = assess_wire(wire).findings()
-    assert assess_wire(wire, severities={"specimen.collected-ahead": "off"}, released={held.digest}).findings() == ()
-
-
-def test_released_finding_only_warns(wire: dict[str, Any], assess_wire: Any, facts: Any) -> None:
-    wire["resources"]["Specimen/s1"]["collection"]["collectedDateTime"] = "2026-03-02T13:00:00+00:00"
-    (held,) = assess_wire(wire).findings()
+def test_released_finding_only_warns() -> None:
+    (held,) = judge(AHEAD).findings()
     assert (held.rule, held.severity) == ("specimen.collected-ahead", Severity.HOLD)
-    (released,) = assess_wire(wire, released={held.digest}).findings()
+    (released,) = judge(AHEAD, released={held.digest}).findings()
     assert (released.rule, released.severity) == ("specimen.collected-ahead", Severity.WARN)
-    refused = assess_wire(wire, severities={"specimen.collected-ahead": "refuse"}).findings()
+    refused = judge(AHEAD, severities={"specimen.collected-ahead": "refuse"}).findings()
     assert [each.severity for each in refused] == [Severity.REFUSE] * len(refused)
-    wire["resources"]["Specimen/s1"]["collection"]["collectedDateTime"] = "2026-03-02T14:00:00+00:00"
-    assert assess_wire(wire, released={held.digest}).holds
+    assert judge(AHEAD, severities={"specimen.collected-ahead": "off"}, released={held.digest}).findings() == ()
+    assert judge(collected("2026-03-02T14:00:00+00:00"), released={held.digest}).holds
+    (rejected,) = judge(DRAFT).findings()
+    assert judge(DRAFT, released={rejected.digest}).findings() == (rejected,)
 
 
-def test_rejection_is_not_released(wire: dict[str, Any], assess_wire: Any) -> None:
-    wire["resources"]["ProcedureRequest/pr1"]["status"] = "draft"
-    (found,) = assess_wire(wire).findings()
-    assert assess_wire(wire, released={found.digest}).findings() == (found,)
+# --- messages in other languages --------------------------------------------------------------------------------------
 
 
-def test_settings_problems_name_what_is_allowed() -> None:
-    (severity,) = check_severities({"order.catalogue": "refuse"})
-    assert "hold, warn" in severity.hint
-    (placeholder,) = check_messages({"line.status": "{where} {b} {a}"})
-    assert "a, b" in placeholder.what
-    assert all(each.what and each.hint for each in (*check_severities({"x": "warn"}), *check_messages({"x": ""})))
+def test_messages_are_translated() -> None:
+    reasons = judge(DRAFT, messages={"line.status": "{where}: статус {status}"}).rejection_reasons("t1")
+    assert reasons[0].endswith("статус draft")
+    problems = check_messages({"line.status": "{where} {b} {a}", "x": ""})
+    assert [problem.where for problem in problems] == ["messages.line.status", "messages.x"]
+    assert "a, b" in problems[0].what
+    assert all(each.what and each.hint for each in problems)
+    german = judge(item("999.999"), messages=load_messages("de", MESSAGES)).lines["t1"].rejections
+    assert "Die Untersuchung 999.999 steht nicht im Leistungsverzeichnis" in german[0].message
+
+
+def test_shipped_languages_are_complete_with_all_placeholders() -> None:
+    def names(template: str) -> set[str]:
+        return {name for _, name, _, _ in Formatter().parse(template) if name is not None}
+
+    assert "de" in LANGUAGES
+    for language in LANGUAGES:
+        given = load_messages(language, MESSAGES)
+        assert given.keys() == {rule.id for rule in RULES}
+        for rule in RULES:
+            assert names(given[rule.id]) == names(rule.message), rule.id
+            assert given[rule.id] != rule.message, rule.id
+    assert load_messages("de", None) == load_messages("de", MESSAGES)
+    assert load_messages("en", Path("nowhere")) == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('"line.item" = "only this"', "order.has-lines: has no message"),
+        ('"line.itme" = "x"', "unknown rule"),
+        ('"line.item" = "{where} {cod}"', "unknown placeholder: cod"),
+        ('"line.item" = "{where"', "is not a message"),
+        ('"line.item" = 3', "is not a message"),
+        ("= = =", "is not TOML"),
+        (None, r"xx\.toml: cannot be read"),
+    ],
+)
+def test_invalid_translation_file_is_rejected_with_reasons(tmp_path: Path, text: Any, said: str) -> None:
+    if text:
+        (tmp_path / "xx.toml").write_text(text)
+    with pytest.raises(SettingsError, match=said) as caught:
+        load_messages("xx", tmp_path)
+    assert all(each.what and each.hint for each in caught.value.problems)
+    assert all(each.where.startswith((str(tmp_path / "xx.toml"), "messages.")) for each in caught.value.problems)

@@ -4,34 +4,26 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-JUNK = st.one_of(
-    st.none(),
-    st.booleans(),
-    st.integers(),
-    st.decimals(allow_nan=False, allow_infinity=False),
-    st.text(max_size=12),
-    st.just([]),
-    st.just({}),
-    st.lists(st.text(max_size=3), max_size=2),
-)
+from tests.unit.rules.sample import judge, order_wire
+
+SCALARS = st.none() | st.booleans() | st.integers() | st.decimals(allow_nan=False, allow_infinity=False) | st.text(max_size=12)
+JUNK = SCALARS | st.just([]) | st.just({}) | st.lists(st.text(max_size=3), max_size=2)
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(data=st.data())
-def test_any_order_is_assessed_without_error(data: st.DataObject, wire: Any, assess_wire: Any) -> None:
-    from copy import deepcopy  # noqa: PLC0415
-
-    wire = deepcopy(wire)
+def test_any_order_is_assessed_without_error(data: st.DataObject) -> None:
+    wire = order_wire()
     places = [place for name in ("resources", "questionnaire_responses") for place in _places(wire[name])]
     for owner, key in data.draw(st.lists(st.sampled_from(places), min_size=1, max_size=3)):
         if key in owner or isinstance(owner, list):
             owner[key] = data.draw(JUNK)
     wire["resources"] = {name: body for name, body in wire["resources"].items() if isinstance(body, dict)}
     wire["questionnaire_responses"] = [each for each in wire["questionnaire_responses"] if isinstance(each, dict)]
-    judgement = assess_wire(wire)
+    judgement = judge(lambda sample: sample.update(wire))
     assert set(judgement.lines) == {"t1", "t2"}
     for finding in judgement.findings():
         assert "Lovelace" not in finding.message
