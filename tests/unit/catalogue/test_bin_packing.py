@@ -94,13 +94,12 @@ def test_hard_baskets_get_a_proven_minimum(seed: int) -> None:
     assert len(packing.tubes) == packing.lower_bound
 
 
-def test_equal_parts_get_as_many_tubes_as_they_fill() -> None:
+def test_few_parts_are_packed_as_by_hand() -> None:
     assert (len(pack([4] * 5, 10).tubes), pack([4] * 5, 10).lower_bound) == (3, 3)
-
-
-@pytest.mark.parametrize("capacity", [10, None])
-def test_no_parts_need_no_tube(capacity: int | None) -> None:
-    assert pack([], capacity) == Packing((), 0)
+    assert pack([], 10) == pack([], None) == Packing((), 0)
+    assert pack([5, 5, 5], None).tubes == ((0, 1, 2),)
+    assert len(pack([5, 5, 5], None, lambda _i, _j: False).tubes) == 3
+    assert len(pack([4, 4, 5, 5, 6, 6, 2, 3, 5], 10).tubes) == 4, "first-fit decreasing needs five"
 
 
 def test_parts_that_fail_in_two_tubes_fit_into_three() -> None:

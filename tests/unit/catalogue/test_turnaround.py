@@ -54,16 +54,12 @@ def test_delayed_test_has_period_and_delay() -> None:
     }
 
 
-def test_period_is_exact_to_the_second() -> None:
+def test_stopped_test_has_only_period() -> None:
+    """Exact to the second."""
     moment = NOW.replace(microsecond=123456)
     wire = compute_eta("C", "a", NORMAL, [Notice("a", Stopped(NoticePeriod(moment, moment + HOUR)))], moment).as_json()
-    assert wire["effectivePeriod"] == {"start": "2026-11-20T12:00:00+00:00", "end": "2026-11-20T13:00:00+00:00"}
-
-
-def test_stopped_test_has_only_period() -> None:
-    wire = compute_eta("C", "a", NORMAL, [Notice("a", Stopped(period(0, 1)))], NOW).as_json()
     assert (wire["status"], wire["delayDuration"], wire["caption"]) == ("stopped", None, "usual")
-    assert wire["effectivePeriod"]
+    assert wire["effectivePeriod"] == {"start": "2026-11-20T12:00:00+00:00", "end": "2026-11-20T13:00:00+00:00"}
 
 
 @pytest.mark.parametrize(
@@ -87,39 +83,20 @@ def test_notice_may_apply_to_one_contract() -> None:
     assert compute_eta("C", "b", NORMAL, [notice], NOW).as_json()["status"] == "available"
 
 
-NOTICES = st.lists(
-    st.builds(
-        lambda start, length, hours: Notice(
-            "a", Stopped(period(start, start + length)) if hours == 0 else Delayed(period(start, start + length), Decimal(hours))
-        ),
-        st.integers(-5, 5),
-        st.integers(1, 5),
-        st.integers(0, 9),
-    ),
-    max_size=4,
-)
+def notice(start: int, length: int, hours: int) -> Notice:
+    holds = period(start, start + length)
+    return Notice("a", Delayed(holds, Decimal(hours)) if hours else Stopped(holds))
 
 
-@given(NOTICES)
+@given(st.lists(st.builds(notice, st.integers(-5, 5), st.integers(1, 5), st.integers(0, 9)), max_size=4))
 def test_filled_fields_follow_status(notices: list[Notice]) -> None:
+    """And nothing changes before the next change."""
     wire = compute_eta("C", "a", NORMAL, notices, NOW).as_json()
     filled = (wire["effectivePeriod"] is not None, wire["delayDuration"] is not None)
     assert filled == {"available": (False, False), "stopped": (True, False), "delayed": (True, True)}[wire["status"]]
-
-
-@given(NOTICES)
-def test_nothing_changes_before_next_change(notices: list[Notice]) -> None:
     change = next_change(notices, NOW)
     last = NOW + 20 * HOUR if change is None else change - timedelta(microseconds=1)
     assert compute_eta("C", "a", NORMAL, notices, NOW) == compute_eta("C", "a", NORMAL, notices, last)
-
-
-def test_sample_catalogue_delays_apply_at_new_year(sample: Catalogue) -> None:
-    listed = turnarounds(sample.contract("C-100"), sample.notices, datetime(2026, 1, 2, tzinfo=UTC))
-    by_id = {each["id"]: each for each in listed}
-    assert list(by_id) == list(sample.contract("C-100").items)
-    assert by_id["190.200"]["delayDuration"] == {"value": "72", "unit": "h"}
-    assert by_id["001.001"]["status"] == "available"
 
 
 def test_nomenclature_has_every_field_in_its_type(sample: Catalogue) -> None:
@@ -135,9 +112,8 @@ def test_nomenclature_has_every_field_in_its_type(sample: Catalogue) -> None:
         assert isinstance(each["price"], Decimal)
         for option in (*each["specimen"], *each["required_specimen"]):
             assert isinstance(option["specimen_code"], int)
-            assert all(
-                isinstance(option[name], str) for name in ("description", "specimen_name", "bodysite_name", "container_name")
-            )
+            names = ("description", "specimen_name", "bodysite_name", "container_name")
+            assert all(isinstance(option[name], str) for name in names)
             assert all(option[name] is None or isinstance(option[name], str) for name in ("bodysite_code", "container_type"))
             assert len(option) == 7
     assert {each["id"]: each for each in listed}["050.001"]["specimen"][0]["bodysite_code"] == "THR"

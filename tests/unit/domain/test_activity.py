@@ -28,14 +28,9 @@ def test_times_of_an_hour_are_summarized(seconds: tuple[float, ...], median: flo
     )
 
 
-def test_hour_begins_at_its_first_microsecond() -> None:
-    assert hour_of(NOW) == datetime(2026, 1, 2, 3, tzinfo=UTC)
-    assert timedelta(hours=1) == HOUR
-
-
-def test_refusals_are_counted_by_five_minutes() -> None:
-    assert period_start(NOW) == datetime(2026, 1, 2, 3, 40, tzinfo=UTC)
-    assert period_start(datetime(2026, 1, 2, 3, 40, tzinfo=UTC)) == datetime(2026, 1, 2, 3, 40, tzinfo=UTC)
+def test_counts_are_by_the_hour_and_by_five_minutes() -> None:
+    assert (hour_of(NOW), HOUR) == (datetime(2026, 1, 2, 3, tzinfo=UTC), timedelta(hours=1))
+    forty = datetime(2026, 1, 2, 3, 40, tzinfo=UTC)
     half_past = timezone(timedelta(hours=5, minutes=30))
-    assert period_start(NOW.astimezone(half_past)) == datetime(2026, 1, 2, 3, 40, tzinfo=UTC)
+    assert period_start(NOW) == period_start(forty) == period_start(NOW.astimezone(half_past)) == forty
     assert (timedelta(minutes=5), timedelta(days=2), "lab-agent-probe") == (PERIOD, KEPT, PROBE_USER_AGENT)

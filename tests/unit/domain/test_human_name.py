@@ -38,11 +38,6 @@ def test_name_is_chosen_by_use_and_period(names: tuple[HumanName, ...], chosen: 
     assert choose_name(names, TODAY) == chosen
 
 
-@pytest.mark.parametrize(("end", "current"), [("2026", True), ("2026-03", True), ("2026-03-02", True), ("2026-03-01", False)])
-def test_period_ends_after_its_last_day(end: str, current: bool) -> None:
-    assert HumanName(family="King", end=end).is_current(TODAY) is current
-
-
 def test_name_as_text_equals_name_in_parts() -> None:
     assert TEXT.comparison_key == USUAL.comparison_key
     assert USUAL.comparison_key == ("ada", "lovelace")
@@ -51,13 +46,16 @@ def test_name_as_text_equals_name_in_parts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("start", "current"), [("2026", True), ("2026-03", True), ("2026-03-02", True), ("2026-03-03", False), ("2027", False)]
+    ("field", "days", "current"),
+    [
+        ("start", ("2026", "2026-03", "2026-03-02"), True),
+        ("start", ("2026-03-03", "2027"), False),
+        ("end", ("2026", "2026-03", "2026-03-02"), True),
+        ("end", ("2026-03-01", "2025"), False),
+    ],
 )
-def test_period_begins_on_its_first_day(start: str, current: bool) -> None:
-    assert HumanName(family="King", start=start).is_current(TODAY) is current
-
-
-def test_name_called_old_is_not_current() -> None:
+def test_period_is_from_its_first_day_to_its_last(field: str, days: tuple[str, ...], current: bool) -> None:
+    assert {HumanName(family="King", **{field: day}).is_current(TODAY) for day in days} == {current}
     assert not HumanName(use="old", family="King").is_current(TODAY)
     assert HumanName(use="maiden", family="King").is_current(TODAY)
 

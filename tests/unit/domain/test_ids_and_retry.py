@@ -87,9 +87,6 @@ def test_key_is_told_by_its_form(text: str, order: bool, line: bool) -> None:
 
 def test_worker_name_begins_with_its_host() -> None:
     assert re.fullmatch(r"host-[0-9a-f]{8}", worker_name("host"))
-
-
-def test_worker_names_differ_between_starts() -> None:
     assert worker_name("host") != worker_name("host")
 
 
@@ -110,23 +107,13 @@ def test_failure_determines_retry_decision(failure: Failure, decision: object) -
     assert decide_retry(failure, attempts=1, now=NOW, backoff=BACKOFF, random=0.5) == decision
 
 
-@given(st.integers(min_value=1, max_value=10_000), st.floats(min_value=0, max_value=1))
-def test_backoff_is_bounded_and_positive(attempts: int, luck: float) -> None:
-    assert 0.2 <= backoff_delay(attempts, BACKOFF, luck) <= 60
-
-
-def test_failure_without_a_time_waits_no_longer() -> None:
-    decision = decide_retry(LisUnavailable(), attempts=1, now=NOW, backoff=BACKOFF, random=0)
-    assert decision == RetryAt(NOW + timedelta(seconds=0.2))
-
-
-def test_backoff_doubles() -> None:
+def test_backoff_doubles_within_its_bounds() -> None:
+    """And waits at least a tenth of the first."""
     assert [backoff_delay(attempt, BACKOFF, 1) for attempt in range(1, 8)] == [2, 4, 8, 16, 32, 60, 60]
     assert backoff_delay(10_000, Backoff(first=1e-9, longest=1e9), 1) == pytest.approx(1e-9 * 2.0**30)
-
-
-def test_backoff_waits_at_least_a_tenth_of_the_first() -> None:
     assert backoff_delay(1, BACKOFF, 0) == 0.2
+    decision = decide_retry(LisUnavailable(), attempts=1, now=NOW, backoff=BACKOFF, random=0)
+    assert decision == RetryAt(NOW + timedelta(seconds=0.2))
 
 
 @pytest.mark.parametrize(
@@ -160,19 +147,15 @@ def test_rest_after_hold_grows_with_its_time(minutes: int, seconds: float) -> No
 
 
 @pytest.mark.parametrize(
-    ("waited", "seconds"),
-    [(-60, 5), (0, 5), (5, 5), (6, 6), (640, 640), (3599, 3599), (3600, 3600), (3601, 3600), (86_400, 3600)],
+    ("first", "waited", "more", "seconds"),
+    [
+        *((5, waited, (), seconds) for waited, seconds in ((-60, 5), (0, 5), (5, 5), (6, 6), (640, 640), (3599, 3599))),
+        *((5, waited, (), 3600) for waited in (3600, 3601, 86_400)),
+        (7200, 86_400, (), 7200),
+        *((5, waited, (900,), seconds) for waited, seconds in ((400, 400), (450, 450), (451, 449), (640, 260), (899, 5))),
+        *((5, waited, (900,), seconds) for waited, seconds in ((900, 900), (901, 901), (7200, 3600))),
+    ],
 )
-def test_growing_wait_is_as_long_again(waited: int, seconds: float) -> None:
-    assert growing_wait(5, timedelta(seconds=waited)) == seconds
-
-
-def test_growing_wait_is_no_shorter_than_its_first() -> None:
-    assert growing_wait(7200, timedelta(days=1)) == 7200
-
-
-@pytest.mark.parametrize(
-    ("waited", "seconds"), [(400, 400), (450, 450), (451, 449), (640, 260), (899, 5), (900, 900), (901, 901), (7200, 3600)]
-)
-def test_growing_wait_ends_where_it_is_decided(waited: int, seconds: float) -> None:
-    assert growing_wait(5, timedelta(seconds=waited), 900) == seconds
+def test_growing_wait_is_as_long_again(first: int, waited: int, more: tuple[int, ...], seconds: float) -> None:
+    """At least its first, at most an hour, and it ends where it is decided."""
+    assert growing_wait(first, timedelta(seconds=waited), *more) == seconds

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -76,68 +76,39 @@ def test_job_waits_until_a_worker_has_it() -> None:
 
 
 FREE = {"owner": None, "lease_until": None, "changed_at": LATER}
+LOST = CLAIMED.lease_expired(LATER)
+FAILED = {"failing_since": LATER, "failure_cause": FailureCause.LIS_REJECTED}
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "expected"),
+    ("after", "state", "expected"),
     [
-        (CLAIMED, CLAIMED.complete(LATER), {"state": JobState.DONE}),
-        (CLAIMED, CLAIMED.complete(LATER, "it was so"), {"state": JobState.DONE, "reason": "it was so"}),
-        (CLAIMED, CLAIMED.reschedule(LATER, LATER, "busy"), {"state": JobState.DUE, "due_at": LATER, "reason": "busy"}),
+        (CLAIMED.complete(LATER), JobState.DONE, {}),
+        (CLAIMED.complete(LATER, "it was so"), JobState.DONE, {"reason": "it was so"}),
+        (CLAIMED.reschedule(LATER, LATER, "busy"), JobState.DUE, {"due_at": LATER, "reason": "busy"}),
+        (CLAIMED.outcome_unknown(LATER, LATER, "lost"), JobState.OUTCOME_UNKNOWN, {"due_at": LATER, "reason": "lost"}),
+        (CLAIMED.mark_obsolete(LATER, "withdrawn"), JobState.OBSOLETE, {"reason": "withdrawn"}),
+        (LOST, JobState.OUTCOME_UNKNOWN, {"due_at": LATER, "fencing_token": 2, "reason": LOST.reason}),
+        (CLAIMED.dead_letter(LATER, "no", FailureCause.LIS_REJECTED), JobState.DEAD_LETTER, {"reason": "no", **FAILED}),
+        (CLAIMED.needs_review(LATER, "no", FailureCause.LIS_REJECTED), JobState.NEEDS_REVIEW, {"reason": "no", **FAILED}),
         (
-            CLAIMED,
-            CLAIMED.outcome_unknown(LATER, LATER, "lost"),
-            {"state": JobState.OUTCOME_UNKNOWN, "due_at": LATER, "reason": "lost"},
-        ),
-        (CLAIMED, CLAIMED.mark_obsolete(LATER, "withdrawn"), {"state": JobState.OBSOLETE, "reason": "withdrawn"}),
-        (
-            CLAIMED,
-            CLAIMED.lease_expired(LATER),
-            {"state": JobState.OUTCOME_UNKNOWN, "due_at": LATER, "fencing_token": 2, "reason": CLAIMED.lease_expired(NOW).reason},
-        ),
-        (
-            CLAIMED,
-            CLAIMED.dead_letter(LATER, "rejected", FailureCause.LIS_REJECTED),
-            {
-                "state": JobState.DEAD_LETTER,
-                "reason": "rejected",
-                "failing_since": LATER,
-                "failure_cause": FailureCause.LIS_REJECTED,
-            },
-        ),
-        (
-            CLAIMED,
-            CLAIMED.needs_review(LATER, "unclear"),
-            {
-                "state": JobState.NEEDS_REVIEW,
-                "reason": "unclear",
-                "failing_since": LATER,
-                "failure_cause": FailureCause.OTHER,
-            },
+            CLAIMED.needs_review(LATER, "no"),
+            JobState.NEEDS_REVIEW,
+            {"reason": "no", **FAILED, "failure_cause": FailureCause.OTHER},
         ),
     ],
 )
-def test_ended_attempt_frees_the_job(before: Job, after: Job, expected: dict[str, Any]) -> None:
-    assert changes(before, after) == {**FREE, **expected}
-
-
-def test_review_has_its_cause() -> None:
-    assert CLAIMED.needs_review(LATER, "unclear", FailureCause.OUTCOME_UNKNOWN).failure_cause is FailureCause.OUTCOME_UNKNOWN
+def test_ended_attempt_frees_the_job(after: Job, state: JobState, expected: dict[str, Any]) -> None:
+    """A lease that has expired makes the outcome unknown, never the job due again."""
+    assert changes(CLAIMED, after) == {**FREE, "state": state, **expected}
+    assert LOST.reason
 
 
 def test_dismissed_job_keeps_why_it_failed() -> None:
     dismissed = DEAD.dismiss(LATER, "done by hand")
-    assert changes(DEAD, dismissed) == {
-        "state": JobState.DISMISSED,
-        "reason": "done by hand",
-        "failing_since": None,
-        "changed_at": LATER,
-    }
+    expected = {"state": JobState.DISMISSED, "reason": "done by hand", "failing_since": None, "changed_at": LATER}
+    assert changes(DEAD, dismissed) == expected
     assert dismissed.failure_cause is FailureCause.LIS_REJECTED
-
-
-def test_lost_lease_says_why() -> None:
-    assert CLAIMED.lease_expired(LATER).reason
 
 
 def test_started_job_says_since_when() -> None:
@@ -158,29 +129,19 @@ def test_ended_job_fails_since_no_time() -> None:
     assert (ended.failing_since, ended.failure_cause, ended.failures) == (None, FailureCause.SIGN_IN, 1)
 
 
-def test_recovered_job_forgets_its_failures() -> None:
+def test_job_fails_until_an_attempt_does_not() -> None:
     failing = CLAIMED.failed(NOW, FailureCause.SIGN_IN)
     assert changes(failing, failing.recovered()) == {"failing_since": None, "failure_cause": None, "failures": 0}
     assert DEAD.recovered() is DEAD
-
-
-def test_job_fails_while_it_is_tried_again() -> None:
-    failing = CLAIMED.failed(NOW, FailureCause.SIGN_IN)
-    assert failing.is_failing
-    assert not CLAIMED.is_failing
-    assert not DEAD.is_failing
+    assert [each.is_failing for each in (failing, CLAIMED, DEAD)] == [True, False, False]
+    assert failing.reschedule(LATER, LATER, "again").failing_since == NOW
+    assert failing.complete(LATER).failing_since is None
 
 
 def test_job_that_waits_gives_way_later() -> None:
     waiting = CLAIMED.wait(NOW, 300, "held")
     assert (waiting.state, waiting.due_at, waiting.reason, waiting.gives_way) == (JobState.DUE, LATER, "held", True)
     assert not CLAIMED.gives_way
-
-
-def test_rescheduled_job_stays_failing_and_done_one_does_not() -> None:
-    failing = CLAIMED.failed(NOW, FailureCause.SIGN_IN)
-    assert failing.reschedule(LATER, LATER, "again").failing_since == NOW
-    assert failing.complete(LATER).failing_since is None
 
 
 def test_newest_attempts_are_kept() -> None:
@@ -194,8 +155,8 @@ def test_newest_attempts_are_kept() -> None:
     ("kind", "safe"), [(JobKind.FETCH_ORDER, True), (JobKind.MATCH_REPORT, True), (JobKind.DELIVER_REPORT, False)]
 )
 def test_started_job_is_verified_if_it_changes_anything(kind: JobKind, safe: bool) -> None:
-    started = Job(**{**{name: getattr(DUE, name) for name in Job.__slots__}, "kind": kind, "started": True})
-    assert started.safe_to_retry is safe
+    assert replace(DUE, kind=kind, started=True).safe_to_retry is safe
+    assert replace(DUE, kind=kind).safe_to_retry
 
 
 def test_kinds_of_jobs_are_grouped() -> None:
@@ -203,23 +164,8 @@ def test_kinds_of_jobs_are_grouped() -> None:
     assert {JobKind.DELIVER_REPORT} == PASSED_IN_REVIEW
 
 
-@pytest.mark.parametrize(
-    ("cause", "key"),
-    [
-        (FailureCause.LIS_REJECTED, AlertKey(FailureCause.LIS_REJECTED.condition, "lis")),
-        (FailureCause.SIGN_IN, AlertKey(FailureCause.SIGN_IN.condition, "")),
-    ],
-)
-def test_group_of_failures_has_alert_of_its_cause(cause: FailureCause, key: AlertKey) -> None:
-    group = FailureGroup(
-        cause=cause,
-        system="lis",
-        kind=JobKind.SUBMIT_ORDER,
-        count=2,
-        set_aside=1,
-        in_review=0,
-        since=NOW,
-        failing_since=None,
-        failures=1,
-    )
-    assert group.key == key
+def test_group_of_failures_has_alert_of_its_cause() -> None:
+    times = {"since": NOW, "failing_since": None, "failures": 1}
+    for cause, system in ((FailureCause.LIS_REJECTED, "lis"), (FailureCause.SIGN_IN, "")):
+        group = FailureGroup(cause=cause, system="lis", kind=JobKind.SUBMIT_ORDER, count=2, set_aside=1, in_review=0, **times)
+        assert group.key == AlertKey(cause.condition, system)

@@ -28,117 +28,56 @@ def report(order: OrderKey | None = ORDER) -> ReportRecord:
     return ReportRecord(key=REPORT, source="lis", message="m", order=order, received_at=NOW, changed_at=NOW, body=b"{}")
 
 
+MATCH, DELIVER, DELIVERY = JobKind.MATCH_REPORT, JobKind.DELIVER_REPORT, f"deliver_report:{AT_LIS}"
+
+
 @pytest.mark.parametrize(
-    ("job", "expected"),
+    ("job", "kind", "dedup_key", "ordering_key", "target", "more"),
     [
-        (
-            jobs.fetch_order(ORDER, NOW),
-            {"kind": JobKind.FETCH_ORDER, "dedup_key": "fetch_order:R1", "ordering_key": "fetch_order:R1", "target": "R1"},
-        ),
+        (jobs.fetch_order(ORDER, NOW), JobKind.FETCH_ORDER, "fetch_order:R1", "fetch_order:R1", "R1", {}),
         (
             jobs.submit_order(ORDER, "lis", NOW),
-            {
-                "kind": JobKind.SUBMIT_ORDER,
-                "dedup_key": f"submit_order:{AT_LIS}",
-                "ordering_key": f"lis:{AT_LIS}",
-                "target": "R1",
-                "payload": {"adapter": "lis", "reopened": 0},
-                "system": "lis",
-            },
+            *(JobKind.SUBMIT_ORDER, f"submit_order:{AT_LIS}", f"lis:{AT_LIS}", "R1"),
+            {"payload": {"adapter": "lis", "reopened": 0}, "system": "lis"},
         ),
         (
             jobs.cancel_at_lis(ORDER, "lis", [LineKey("L2"), LINE], "withdrawn", NOW),
-            {
-                "kind": JobKind.CANCEL_AT_LIS,
-                "dedup_key": "cancel_at_lis:R1:L1+L2",
-                "ordering_key": f"lis:{AT_LIS}",
-                "target": "R1",
-                "payload": {"adapter": "lis", "lines": ["L1", "L2"], "reason": "withdrawn"},
-                "system": "lis",
-            },
+            *(JobKind.CANCEL_AT_LIS, "cancel_at_lis:R1:L1+L2", f"lis:{AT_LIS}", "R1"),
+            {"payload": {"adapter": "lis", "lines": ["L1", "L2"], "reason": "withdrawn"}, "system": "lis"},
         ),
-        (
-            jobs.match_report(report(), "A-1", NOW),
-            {
-                "kind": JobKind.MATCH_REPORT,
-                "dedup_key": "match_report:P1",
-                "ordering_key": "match_report:lis:A-1",
-                "target": "P1",
-                "order": None,
-            },
-        ),
+        (jobs.match_report(report(), "A-1", NOW), MATCH, "match_report:P1", "match_report:lis:A-1", "P1", {"order": None}),
         (
             jobs.match_report_of_new_order(report(), ORDER, NOW),
-            {
-                "kind": JobKind.MATCH_REPORT,
-                "dedup_key": f"match_report:P1:R1:{NOW.isoformat()}",
-                "ordering_key": "match_report:lis:R1",
-                "target": "P1",
-                "order": None,
-            },
+            *(MATCH, f"match_report:P1:R1:{NOW.isoformat()}", "match_report:lis:R1", "P1", {"order": None}),
         ),
         (
             jobs.match_version_again(report(), ReportKey("P0"), NOW),
-            {
-                "kind": JobKind.MATCH_REPORT,
-                "dedup_key": "match_report:P1:P0:2026-01-02T03:04:00+00:00",
-                "ordering_key": f"deliver_report:{AT_LIS}",
-                "target": "P1",
-            },
+            *(MATCH, "match_report:P1:P0:2026-01-02T03:04:00+00:00", DELIVERY, "P1", {}),
         ),
-        (
-            jobs.deliver_report(report(), ORDER, NOW),
-            {
-                "kind": JobKind.DELIVER_REPORT,
-                "dedup_key": "deliver_report:P1",
-                "ordering_key": f"deliver_report:{AT_LIS}",
-                "target": "P1",
-            },
-        ),
+        (jobs.deliver_report(report(), ORDER, NOW), DELIVER, "deliver_report:P1", DELIVERY, "P1", {}),
         (
             jobs.deliver_report(report(), ORDER, NOW, JobId(7)),
-            {
-                "kind": JobKind.DELIVER_REPORT,
-                "dedup_key": "deliver_report:P1",
-                "ordering_key": f"deliver_report:{AT_LIS}",
-                "target": "P1",
-                "in_place_of": 7,
-            },
+            *(DELIVER, "deliver_report:P1", DELIVERY, "P1", {"in_place_of": 7}),
         ),
         (
             jobs.send_report_again(report(), ORDER, NOW, [LineKey("L2"), LINE]),
-            {
-                "kind": JobKind.DELIVER_REPORT,
-                "dedup_key": f"deliver_report:P1:again:{NOW.isoformat()}",
-                "ordering_key": f"deliver_report:{AT_LIS}",
-                "target": "P1",
-                "payload": {"again": ["L1", "L2"]},
-            },
+            *(DELIVER, f"deliver_report:P1:again:{NOW.isoformat()}", DELIVERY, "P1", {"payload": {"again": ["L1", "L2"]}}),
         ),
         (
             jobs.update_line_task(line(), "completed", NOW),
-            {
-                "kind": JobKind.UPDATE_LINE_TASK,
-                "dedup_key": "update_line_task:L1:completed",
-                "ordering_key": "task:L1",
-                "target": "L1",
-                "payload": {"status": "completed"},
-            },
+            *(JobKind.UPDATE_LINE_TASK, "update_line_task:L1:completed", "task:L1", "L1", {"payload": {"status": "completed"}}),
         ),
         (
             jobs.update_order_task(ORDER, "cancelled", NOW),
-            {
-                "kind": JobKind.UPDATE_ORDER_TASK,
-                "dedup_key": "update_order_task:R1:cancelled",
-                "ordering_key": "task:R1",
-                "target": "R1",
-                "payload": {"status": "cancelled"},
-            },
+            *(JobKind.UPDATE_ORDER_TASK, "update_order_task:R1:cancelled", "task:R1", "R1", {"payload": {"status": "cancelled"}}),
         ),
     ],
 )
-def test_job_has_its_keys_and_payload(job: NewJob, expected: dict[str, Any]) -> None:
-    assert asdict(job) == {"order": "R1", "payload": {}, "due_at": NOW, "system": "", "in_place_of": None, **expected}
+def test_job_has_its_keys_and_payload(
+    job: NewJob, kind: JobKind, dedup_key: str, ordering_key: str, target: str, more: dict[str, Any]
+) -> None:
+    keys = {"kind": kind, "dedup_key": dedup_key, "ordering_key": ordering_key, "target": target}
+    assert asdict(job) == {**keys, "order": "R1", "payload": {}, "due_at": NOW, "system": "", "in_place_of": None, **more}
 
 
 @pytest.mark.parametrize(
@@ -181,19 +120,8 @@ def test_task_statuses_are_those_of_fhir() -> None:
     ],
 )
 def test_delivery_knows_whether_it_is_again(delivery: NewJob, is_again: bool, lines: tuple[LineKey, ...]) -> None:
-    job = Job(
-        id=JobId(1),
-        kind=delivery.kind,
-        dedup_key=delivery.dedup_key,
-        ordering_key=delivery.ordering_key,
-        target=delivery.target,
-        order=delivery.order,
-        payload=delivery.payload,
-        state=JobState.DUE,
-        due_at=NOW,
-        first_due_at=NOW,
-        created_at=NOW,
-        changed_at=NOW,
-    )
+    given = {name: value for name, value in asdict(delivery).items() if name != "due_at"}
+    times = dict.fromkeys(("due_at", "first_due_at", "created_at", "changed_at"), NOW)
+    job = Job(id=JobId(1), state=JobState.DUE, **given, **times)
     assert jobs.is_sent_again(job) is is_again
     assert jobs.lines_ending_again(job) == lines

@@ -81,9 +81,6 @@ def test_reopened_line_forgets_what_was_sent() -> None:
     assert ended.reopen(LineState.REQUESTED, LATER) == replace(
         ended, state=LineState.REQUESTED, changed_at=LATER, outputs=(), sent_statuses=(), ended_as=None, reopened=2
     )
-
-
-def test_illegal_state_of_line_raises() -> None:
     with pytest.raises(InvalidTransitionError):
         LINE.transition_to(LineState.REJECTED, NOW)
 
@@ -113,35 +110,18 @@ def test_report_is_held_with_a_reason_alone() -> None:
         REPORT.transition_to(ReportState.MATCHED, NOW, "strange", HoldReason.QUESTION)
     with pytest.raises(InvalidTransitionError):
         REPORT.transition_to(ReportState.DELIVERED, NOW)
+    assert (REPORT.adapter, replace(REPORT, matched_adapter="other").adapter) == ("lis", "other")
 
 
-def test_report_speaks_for_the_system_it_was_matched_to() -> None:
-    assert REPORT.adapter == "lis"
-    assert replace(REPORT, matched_adapter="other").adapter == "other"
-
-
-@pytest.mark.parametrize(
-    ("state", "reason", "key"),
-    [
-        (ReportState.UNMATCHED, None, (ConditionId.RESULTS_UNMATCHED, "")),
-        (ReportState.UNMAPPED, None, (ConditionId.RESULTS_UNMAPPED, "")),
-        (ReportState.HELD, HoldReason.QUESTION, (ConditionId.RESULTS_HELD, "question")),
-    ],
-)
-def test_waiting_results_have_an_alert_of_their_cause(state: ReportState, reason: HoldReason | None, key: object) -> None:
-    assert result_alert_key(state, reason) == key
-
-
-def test_delivered_result_has_no_alert() -> None:
+def test_waiting_results_have_an_alert_of_their_cause() -> None:
+    assert result_alert_key(ReportState.UNMATCHED, None) == (ConditionId.RESULTS_UNMATCHED, "")
+    assert result_alert_key(ReportState.UNMAPPED, None) == (ConditionId.RESULTS_UNMAPPED, "")
+    assert result_alert_key(ReportState.HELD, HoldReason.QUESTION) == (ConditionId.RESULTS_HELD, "question")
     with pytest.raises(KeyError):
         result_alert_key(ReportState.DELIVERED, None)
-
-
-def test_alert_and_its_notification_have_one_key() -> None:
-    condition = ConditionId.RESULTS_HELD
-    alert = Alert(condition=condition, subject="question", since=NOW, opened_at=NOW)
-    told = Notification(channel="mail", condition=condition, subject="question", since=NOW, noticed_at=NOW)
-    assert alert.key == told.key == AlertKey(condition, "question")
+    about = {"condition": ConditionId.RESULTS_HELD, "subject": "question", "since": NOW}
+    alert, told = Alert(**about, opened_at=NOW), Notification(channel="mail", **about, noticed_at=NOW)
+    assert alert.key == told.key == AlertKey(ConditionId.RESULTS_HELD, "question")
 
 
 @pytest.mark.parametrize(
@@ -151,7 +131,4 @@ def test_alert_and_its_notification_have_one_key() -> None:
 def test_token_is_valid_until_revoked_or_expired(changes: dict[str, Any], valid: bool) -> None:
     token = ApiToken(**{"id": "1", "name": "clinic", "sha256": "", "contracts": None, "created_at": NOW, **changes})
     assert token.is_valid(NOW) is valid
-
-
-def test_change_stamp_is_kept_under_its_name() -> None:
     assert CATALOGUE_CHANGE_STAMP == "catalogue.change_stamp"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -14,27 +15,30 @@ from lab_agent.errors import StoreConflictError, StoreFault, StoreUnreachableErr
 NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)
 
 
+def failed(health: StoreHealth, fault: StoreFault, minutes: int = 0, detail: str = "out", *, reading: bool = False) -> Any:
+    """The outage after this failure."""
+    health.failed(StoreUnreachableError(detail, fault), NOW + timedelta(minutes=minutes), reading=reading)
+    assert health.outage is not None
+    return health.outage
+
+
 def test_outage_whose_faults_alternate_keeps_its_beginning() -> None:
     health = StoreHealth()
-    for number, fault in enumerate([StoreFault.UNREACHABLE, StoreFault.LOCKED, StoreFault.UNREACHABLE]):
-        health.failed(StoreUnreachableError("out", fault), NOW + timedelta(minutes=number))
-    assert health.outage is not None
-    assert (health.outage.fault, health.outage.since) == (StoreFault.UNREACHABLE, NOW)
+    for minutes, fault in enumerate((StoreFault.UNREACHABLE, StoreFault.LOCKED, StoreFault.UNREACHABLE)):
+        outage = failed(health, fault, minutes)
+        assert (outage.fault, outage.since) == (fault, NOW)
     health.recovered()
-    health.failed(StoreUnreachableError("out", StoreFault.LOCKED), NOW + timedelta(hours=1))
-    assert health.outage.since == NOW + timedelta(hours=1)
+    assert failed(health, StoreFault.LOCKED, 60).since == NOW + timedelta(hours=1)
 
 
 def test_outage_stays_unreadable_until_it_was_read() -> None:
     health = StoreHealth()
-    health.failed(StoreUnreachableError("out", StoreFault.UNREACHABLE), NOW, reading=True)
-    health.failed(StoreUnreachableError("out", StoreFault.LOCKED), NOW)
-    assert health.outage is not None
-    assert health.outage.reads_fail
+    assert failed(health, StoreFault.UNREACHABLE, reading=True).reads_fail
+    assert failed(health, StoreFault.LOCKED).reads_fail
     health.can_be_read()
+    assert health.outage is not None
     assert health.outage.reads_fail is False
-    health.failed(StoreUnreachableError("out", StoreFault.LOCKED), NOW, reading=True)
-    assert health.outage.reads_fail
+    assert failed(health, StoreFault.LOCKED, reading=True).reads_fail
 
 
 def test_health_begins_without_an_outage_or_a_watcher() -> None:
@@ -44,22 +48,20 @@ def test_health_begins_without_an_outage_or_a_watcher() -> None:
     health.on_change()
     health.can_be_read()
     health.check(reading=False)
+    health.failed(StoreConflictError("conflict"), NOW)
+    assert health.outage is None
 
 
 def test_first_error_of_a_fault_is_its_detail() -> None:
     health = StoreHealth()
-    health.failed(StoreConflictError("conflict"), NOW)
-    assert health.outage is None
     for detail in ("first", "second"):
-        health.failed(StoreUnreachableError(detail, StoreFault.LOCKED), NOW)
-    assert health.outage is not None
-    assert health.outage.reads_fail is False
+        assert failed(health, StoreFault.LOCKED, detail=detail).reads_fail is False
     (condition,) = health.conditions
     assert (condition.condition, condition.detail, condition.since) == (CONDITIONS[ConditionId.STORE_LOCKED], "first", NOW)
-    health.failed(StoreUnreachableError("third", StoreFault.UNREACHABLE), NOW, reading=True)
-    assert health.outage is not None
-    assert (health.outage.detail, health.outage.reads_fail) == ("third", True)
-    assert health.outage.key == (ConditionId.STORE_UNREACHABLE, "")
+    assert name_host(condition, "") is condition
+    assert name_host(condition, "h1").detail == "on h1: first"
+    outage = failed(health, StoreFault.UNREACHABLE, detail="third", reading=True)
+    assert (outage.detail, outage.reads_fail, outage.key) == ("third", True, (ConditionId.STORE_UNREACHABLE, ""))
 
 
 def test_change_is_told_once() -> None:
@@ -68,11 +70,10 @@ def test_change_is_told_once() -> None:
     health.recovered()
     assert len(told) == 0
     for fault in (StoreFault.LOCKED, StoreFault.LOCKED, StoreFault.UNREACHABLE):
-        health.failed(StoreUnreachableError("out", fault), NOW)
+        failed(health, fault)
     assert len(told) == 2
     health.recovered()
-    assert len(told) == 3
-    assert health.outage is None
+    assert (len(told), health.outage) == (3, None)
 
 
 @pytest.mark.parametrize(
@@ -118,14 +119,6 @@ def test_conflict_is_told_as_unreachable_database() -> None:
     assert (told.condition, told.detail, told.since) == (CONDITIONS[ConditionId.STORE_UNREACHABLE], "conflict", NOW)
     title, mend = (getattr(CONDITIONS[ConditionId.STORE_UNREACHABLE], name) for name in ("title", "mend"))
     assert explain_error(StoreConflictError("conflict")).startswith(f"{title}. conflict\n{mend}")
-
-
-def test_host_is_named_where_several_tell() -> None:
-    health = StoreHealth()
-    health.failed(StoreUnreachableError("out", StoreFault.LOCKED), NOW)
-    (condition,) = health.conditions
-    assert name_host(condition, "") is condition
-    assert name_host(condition, "h1").detail == "on h1: out"
 
 
 @pytest.mark.parametrize(

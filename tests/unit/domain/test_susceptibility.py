@@ -9,20 +9,11 @@ from lab_agent.domain.values import Coding
 
 
 def test_codes_are_those_of_microbiology_with_their_displays() -> None:
-    assert dict(SUSCEPTIBILITY_CODES) == {
-        "S": "Susceptible",
-        "I": "Intermediate",
-        "R": "Resistant",
-        "SDD": "Susceptible-dose dependent",
-        "NS": "Non-susceptible",
-        "MS": "Moderately susceptible",
-        "VS": "Very susceptible",
-        "IE": "Insufficient evidence",
-        "WT": "Wild type",
-        "NWT": "Non-wild type",
-        "SYN-R": "Synergy - resistant",
-        "SYN-S": "Synergy - susceptible",
-    }
+    assert ", ".join(f"{code} {display}" for code, display in SUSCEPTIBILITY_CODES.items()) == (
+        "S Susceptible, I Intermediate, R Resistant, SDD Susceptible-dose dependent, NS Non-susceptible, "
+        "MS Moderately susceptible, VS Very susceptible, IE Insufficient evidence, WT Wild type, NWT Non-wild type, "
+        "SYN-R Synergy - resistant, SYN-S Synergy - susceptible"
+    )
 
 
 @pytest.mark.parametrize(("flags", "found", "code"), [((), (), None), (("H", "A"), (), None), (("H", "R", "S"), ("R", "S"), "R")])

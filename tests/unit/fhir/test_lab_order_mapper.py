@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from lab_agent.domain.code_systems import CodeSystems
 from lab_agent.domain.ids import LineKey, OrderKey
-from lab_agent.domain.lab_order import LabOrder, NotificationOption, PatientName, format_answer_path
+from lab_agent.domain.lab_order import LabOrder, NotificationOption, OrderPatient, PatientName, format_answer_path
 from lab_agent.domain.values import Coding, Identifier
 from lab_agent.errors import DataInvalidError
 from lab_agent.fhir.lab_order_mapper import make_lab_order
-from lab_agent.fhir.order_parser import parse_order
+from tests.unit.fhir.sample import SYSTEMS, Change, Wire, answers, parsed, patient, pr1, pr2, put, s1, s2
 
 SEEN = datetime(2026, 3, 2, 12, tzinfo=UTC)
+LABELS, SECOND, MIS = (f"https://lab.example/{each}" for each in ("codes/labels", "second-labels", "codes/mis"))
 
 
 class FakeCatalogue:
@@ -30,10 +30,10 @@ class FakeCatalogue:
         return supporting_info.partition("site=")[2] or None
 
 
-def _order(graph: Any, systems: CodeSystems, *accepted: str) -> LabOrder:
+def mapped(*changes: Change, accepted: tuple[str, ...] = ("t1", "t2"), systems: Any = SYSTEMS) -> LabOrder:
     return make_lab_order(
-        parse_order(graph),
-        accepted or ("t1", "t2"),
+        parsed(*changes),
+        accepted,
         order_key=OrderKey("RKEY"),
         line_keys={"t1": LineKey("L1"), "t2": LineKey("L2")},
         contract="C-100",
@@ -43,8 +43,8 @@ def _order(graph: Any, systems: CodeSystems, *accepted: str) -> LabOrder:
     )
 
 
-def test_order_mapped_to_laboratory_terms(wire: dict[str, Any], graph_from_wire: Any, systems: CodeSystems) -> None:
-    order = _order(graph_from_wire(wire), systems)
+def test_order_mapped_to_laboratory_terms() -> None:
+    order = mapped()
     first, second = order.lines
     assert (order.key, order.requisition.value, order.contract) == ("RKEY", "4711", "C-100")
     assert (first.key, first.item, first.lab_code, first.text) == ("L1", "001.001", "CBC5", "Complete blood count")
@@ -67,201 +67,140 @@ def test_order_mapped_to_laboratory_terms(wire: dict[str, Any], graph_from_wire:
     )
 
 
-def test_only_accepted_lines_and_their_specimens_included(
-    wire: dict[str, Any], graph_from_wire: Any, systems: CodeSystems
-) -> None:
-    order = _order(graph_from_wire(wire), systems, "t2")
-    assert [line.key for line in order.lines] == ["L2"]
-    assert [specimen.id for specimen in order.specimens] == ["s2"]
+def test_only_accepted_lines_and_their_specimens_included() -> None:
+    order = mapped(accepted=("t2",))
+    assert ([line.key for line in order.lines], [specimen.id for specimen in order.specimens]) == (["L2"], ["s2"])
+    with pytest.raises(DataInvalidError):
+        mapped(accepted=("t9",))
 
 
-def test_anonymous_patient_passed_on(wire: dict[str, Any], graph_from_wire: Any, systems: CodeSystems) -> None:
-    wire["resources"]["Patient/p1"]["name"] = [{"family": "0123456789", "given": ["-", "-"]}]
-    patient = _order(graph_from_wire(wire), systems).patient
-    assert (patient.anonymous, patient.family, patient.given, patient.gender) == (True, "0123456789", (), "female")
+# --- the patient ------------------------------------------------------------------------------------------------------
 
 
-def test_global_identifier_passed_on(wire: dict[str, Any], graph_from_wire: Any, systems: CodeSystems) -> None:
-    for name in ("pr1", "pr2"):
-        wire["resources"][f"ProcedureRequest/{name}"]["subject"] = {"identifier": {"system": "urn:global", "value": "G1"}}
-    patient = _order(graph_from_wire(wire), systems).patient
-    assert patient.global_identifier is not None
-    assert (patient.global_identifier.value, patient.family, patient.gender) == ("G1", None, None)
+def named(*names: dict[str, Any]) -> OrderPatient:
+    return mapped(put(patient, "name", to=list(names))).patient
 
 
-@pytest.mark.parametrize("system", ["https://lab.example/second-labels", "https://lab.example/second-labels/", "urn:misspelt"])
-@pytest.mark.parametrize("order", [1, -1])
-def test_second_barcode_recognised_by_its_system(
-    wire: dict[str, Any], graph_from_wire: Any, systems: CodeSystems, order: int, system: str
-) -> None:
-    container = wire["resources"]["Specimen/s1"]["container"][0]
-    both = [*container["identifier"], {"system": system, "value": "1234-5678"}]
-    container["identifier"] = both[::order]
-    tube = _order(graph_from_wire(wire), systems).specimens[0].containers[0]
-    assert (tube.barcode, tube.second_barcode) == ("10000001", "1234-5678")
+def test_anonymous_patient_passed_on() -> None:
+    found = named({"family": "0123456789", "given": ["-", "-"]})
+    assert (found.anonymous, found.family, found.given, found.gender) == (True, "0123456789", (), "female")
 
 
-@pytest.mark.parametrize("clinic", [{"value": "77"}, {"system": "http://clinic.example/labels", "value": "77"}])
-@pytest.mark.parametrize("order", [1, -1])
-def test_barcode_in_the_system_counts_before_any_other_number(
-    wire: dict[str, Any], graph_from_wire: Any, systems: CodeSystems, order: int, clinic: dict[str, str]
-) -> None:
-    container = wire["resources"]["Specimen/s1"]["container"][0]
-    container["identifier"] = [*container["identifier"], clinic][::order]
-    tube = _order(graph_from_wire(wire), systems).specimens[0].containers[0]
-    assert (tube.barcode, tube.second_barcode, [each.value for each in tube.other_identifiers]) == ("10000001", None, ["77"])
+def test_global_identifier_passed_on() -> None:
+    subject = {"identifier": {"system": "urn:global", "value": "G1"}}
+    found = mapped(put(pr1, "subject", to=subject), put(pr2, "subject", to=subject)).patient
+    assert found.global_identifier is not None
+    assert (found.global_identifier.value, found.family, found.gender) == ("G1", None, None)
 
 
-@pytest.mark.parametrize("setting", ["https://lab.example/second-labels", None])
-@pytest.mark.parametrize("system", [None, "https://lab.example/codes/labels"])
-@pytest.mark.parametrize("order", [1, -1])
-def test_second_barcode_recognised_by_its_form(
-    wire: dict[str, Any], graph_from_wire: Any, systems: CodeSystems, order: int, system: str | None, setting: str | None
-) -> None:
-    container = wire["resources"]["Specimen/s1"]["container"][0]
-    both = [*container["identifier"], {"system": system, "value": "1234-5678"}]
-    container["identifier"] = both[::order]
-    tube = _order(graph_from_wire(wire), replace(systems, second_labels_system=setting)).specimens[0].containers[0]
-    assert (tube.barcode, tube.second_barcode, tube.other_identifiers) == ("10000001", "1234-5678", ())
+def test_patient_has_the_services_id_with_its_system() -> None:
+    identifier = Identifier(system="https://exchange.example/api/fhir/Patient", value="p1")
+    assert mapped().patient.service_identifier == identifier
 
 
-def test_old_order_number_in_the_system_counts_before_any_other(
-    wire: dict[str, Any], graph_from_wire: Any, systems: CodeSystems
-) -> None:
-    right = {"system": "https://lab.example/codes/mis", "value": "12345-AB1CD-12345678"}
-    wire["resources"]["ProcedureRequest/pr1"]["basedOn"] = [{"identifier": {"value": "77"}}, {"identifier": right}]
-    assert _order(graph_from_wire(wire), systems).lines[0].old_order_number == "12345-AB1CD-12345678"
+def test_current_name_counts_and_the_others_are_passed_on() -> None:
+    old = {"use": "old", "family": "Byron", "given": ["Ada"], "period": {"end": "2001-05-03"}}
+    usual = {"use": "usual", "family": "Lovelace", "given": ["Ada", "King"]}
+    found = named(old, usual, {"text": "Countess of Lovelace"})
+    assert (found.family, found.given, found.name_text) == ("Lovelace", ("Ada", "King"), None)
+    byron = PatientName(use="old", family="Byron", given=("Ada",))
+    assert found.other_names == (byron, PatientName(text="Countess of Lovelace"))
+
+
+@pytest.mark.parametrize("more", [{}, {"given": ["Ada", "King"]}])
+def test_name_without_family_is_passed_on_whole(more: dict[str, Any]) -> None:
+    found = named({"text": "Lovelace Ada King", **more})
+    assert (found.family, found.given, found.name_text) == ("Lovelace Ada King", (), "Lovelace Ada King")
+
+
+# --- numbers: which of several counts is decided in domain/order_numbers ----------------------------------------------
+
+
+def numbered(identifiers: list[dict[str, str]], where: Any = s1) -> Change:
+    return lambda wire: where(wire)["container"][0].update(identifier=identifiers)
+
+
+OURS, RACK = {"system": LABELS, "value": "10000001"}, {"system": "https://clinic.example/racks", "value": "R7"}
 
 
 @pytest.mark.parametrize(
-    ("systems_given", "number"),
+    ("others", "second", "other"),
     [
-        (("https://lab.example/codes/mis/",), "0"),
-        ((None,), "0"),
-        (("https://other.example/mis",), None),
-        (("urn:clinic", "https://lab.example/codes/labels"), None),
-        (("https://lab.example/codes/mis", "https://lab.example/codes/mis"), None),
-        (("https://other.example/mis", "https://lab.example/codes/mis"), "1"),
+        ([{"system": SECOND, "value": "1234-5678"}], "1234-5678", []),
+        ([{"system": LABELS, "value": "1234-5678"}], "1234-5678", []),
+        ([{"value": "77"}], None, ["77"]),
+        ([RACK, {"system": "urn:misspelt", "value": "1234-5678"}], "1234-5678", ["R7"]),
     ],
 )
-def test_old_order_number_is_told_by_its_system(
-    wire: dict[str, Any], graph_from_wire: Any, systems: CodeSystems, systems_given: tuple[str | None, ...], number: str | None
-) -> None:
-    given = [{"identifier": {"system": system, "value": str(place)}} for place, system in enumerate(systems_given)]
-    wire["resources"]["ProcedureRequest/pr1"]["basedOn"] = given
-    assert _order(graph_from_wire(wire), systems).lines[0].old_order_number == number
+@pytest.mark.parametrize("order", [1, -1])
+def test_numbers_of_a_tube_are_told_apart(order: int, others: list[Any], second: str | None, other: list[str]) -> None:
+    tube = mapped(numbered([OURS, *others][::order])).specimens[0].containers[0]
+    assert (tube.barcode, tube.second_barcode) == ("10000001", second)
+    assert [each.value for each in tube.other_identifiers] == other
+    if second and not other:
+        unset = mapped(numbered([OURS, {"value": second}]), systems=replace(SYSTEMS, second_labels_system=None))
+        assert unset.specimens[0].containers[0].second_barcode == second
 
 
-def test_clinics_number_on_a_tube_without_second_barcode_is_none(
-    wire: dict[str, Any], graph_from_wire: Any, systems: CodeSystems
-) -> None:
+def test_clinics_number_on_a_tube_without_second_barcode_is_none() -> None:
     """It has the form that a test of another tube needs."""
-    wire["resources"]["Specimen/s2"]["container"][0]["identifier"].append({"system": "urn:clinic", "value": "1234-5678"})
-    tube = _order(graph_from_wire(wire), systems).specimens[1].containers[0]
+    tube = mapped(numbered([OURS, {"system": "urn:clinic", "value": "1234-5678"}], s2)).specimens[1].containers[0]
     assert (tube.second_barcode, [each.value for each in tube.other_identifiers]) == (None, ["1234-5678"])
 
 
-def test_supporting_info_is_the_extension_of_its_address(
-    wire: dict[str, Any], graph_from_wire: Any, systems: CodeSystems
-) -> None:
-    extensions = wire["resources"]["Specimen/s1"]["extension"]
-    right = extensions[0]["valueString"]
-    extensions[:0] = [{"url": url, "valueString": "site=X"} for url in ("https://else.example/extra/supportingInfo", "urn:x")]
-    assert _order(graph_from_wire(wire), systems).specimens[0].supporting_info == right
+@pytest.mark.parametrize(
+    ("given", "number"),
+    [
+        (("https://other.example/mis", MIS), "1"),
+        ((None, MIS), "1"),
+        ((None,), "0"),
+        (("urn:clinic", LABELS), None),
+        ((MIS, MIS), None),
+    ],
+)
+def test_old_order_number_is_told_by_its_system(given: tuple[str | None, ...], number: str | None) -> None:
+    numbers = [{"identifier": {"system": system, "value": str(place)}} for place, system in enumerate(given)]
+    assert mapped(put(pr1, "basedOn", to=numbers)).lines[0].old_order_number == number
 
 
-def test_follow_up_study_includes_previous_order_number(wire: dict[str, Any], graph_from_wire: Any, systems: CodeSystems) -> None:
-    identifier = {"system": "https://lab.example/codes/mis", "value": "12345-AB1CD-12345678"}
-    wire["resources"]["ProcedureRequest/pr1"]["basedOn"] = [{"identifier": identifier}]
-    assert _order(graph_from_wire(wire), systems).lines[0].old_order_number == "12345-AB1CD-12345678"
+# --- specimens, times, answers ----------------------------------------------------------------------------------------
 
 
-def test_body_site_from_collection_or_supporting_info(wire: dict[str, Any], graph_from_wire: Any, systems: CodeSystems) -> None:
-    wire["resources"]["Specimen/s1"]["extension"][0]["valueString"] = "site=THR"
-    wire["resources"]["Specimen/s2"]["collection"]["bodySite"] = {"coding": [{"code": "NOS"}]}
-    assert [specimen.body_site for specimen in _order(graph_from_wire(wire), systems).specimens] == ["THR", "NOS"]
+def test_body_site_and_supporting_info_are_those_of_the_tube() -> None:
+    def extensions(wire: Wire) -> None:
+        found = s1(wire)["extension"]
+        found[0]["valueString"] = "site=THR"
+        found[:0] = [{"url": url, "valueString": "site=X"} for url in ("https://else.example/extra/supportingInfo", "urn:x")]
+
+    order = mapped(extensions, put(s2, "collection", "bodySite", to={"coding": [{"code": "NOS"}]}))
+    assert [specimen.body_site for specimen in order.specimens] == ["THR", "NOS"]
+    assert order.specimens[0].supporting_info == "site=THR"
 
 
-def test_line_without_time_uses_first_fetch_time(wire: dict[str, Any], graph_from_wire: Any, systems: CodeSystems) -> None:
+def test_line_without_time_uses_first_fetch_time() -> None:
     """A line without a time is as old as the first fetch."""
-    for name in ("pr1", "pr2"):
-        wire["resources"][f"ProcedureRequest/{name}"]["occurrenceDateTime"] = "2026-03-02T09:00:00"
-    assert _order(graph_from_wire(wire), systems).ordered_at == SEEN
+    timeless = [put(each, "occurrenceDateTime", to="2026-03-02T09:00:00") for each in (pr1, pr2)]
+    assert mapped(*timeless).ordered_at == SEEN
 
 
-def test_order_without_accepted_lines_reported(wire: dict[str, Any], graph_from_wire: Any, systems: CodeSystems) -> None:
-    with pytest.raises(DataInvalidError):
-        _order(graph_from_wire(wire), systems, "t9")
-
-
-def test_patient_has_the_services_id_with_its_system(wire: dict[str, Any], graph_from_wire: Any, systems: CodeSystems) -> None:
-    identifier = Identifier(system="https://exchange.example/api/fhir/Patient", value="p1")
-    assert _order(graph_from_wire(wire), systems).patient.service_identifier == identifier
-
-
-def test_current_name_counts_and_the_others_are_passed_on(
-    wire: dict[str, Any], graph_from_wire: Any, systems: CodeSystems
-) -> None:
-    wire["resources"]["Patient/p1"]["name"] = [
-        {"use": "old", "family": "Byron", "given": ["Ada"], "period": {"end": "2001-05-03"}},
-        {"use": "usual", "family": "Lovelace", "given": ["Ada", "King"]},
-        {"text": "Countess of Lovelace"},
-    ]
-    patient = _order(graph_from_wire(wire), systems).patient
-    assert (patient.family, patient.given, patient.name_text) == ("Lovelace", ("Ada", "King"), None)
-    assert patient.other_names == (
-        PatientName(use="old", family="Byron", given=("Ada",)),
-        PatientName(text="Countess of Lovelace"),
-    )
-
-
-def test_name_that_is_only_text_is_passed_on(wire: dict[str, Any], graph_from_wire: Any, systems: CodeSystems) -> None:
-    wire["resources"]["Patient/p1"]["name"] = [{"text": "Ada Lovelace"}]
-    patient = _order(graph_from_wire(wire), systems).patient
-    assert (patient.family, patient.name_text, patient.given) == ("Ada Lovelace", "Ada Lovelace", ())
-
-
-def test_name_without_family_is_passed_on_whole(wire: dict[str, Any], graph_from_wire: Any, systems: CodeSystems) -> None:
-    wire["resources"]["Patient/p1"]["name"] = [{"text": "Lovelace Ada King", "given": ["Ada", "King"]}]
-    patient = _order(graph_from_wire(wire), systems).patient
-    assert (patient.family, patient.given, patient.name_text) == ("Lovelace Ada King", (), "Lovelace Ada King")
-
-
-def test_answers_of_two_repeats_are_told_apart(wire: dict[str, Any], graph_from_wire: Any, systems: CodeSystems) -> None:
-    def drug(dose: int) -> dict[str, Any]:
-        return {"linkId": "drug", "item": [{"linkId": "dose", "answer": [{"valueInteger": dose}]}]}
-
-    wire["questionnaire_responses"][0]["item"] = [{"linkId": "order", "item": [drug(1), drug(2)]}]
-    answers = _order(graph_from_wire(wire), systems).answers
-    assert [(format_answer_path(one.path), one.values) for one in answers] == [
-        ("order/drug[1]/dose", (1,)),
-        ("order/drug[2]/dose", (2,)),
-    ]
-
-
-def test_answers_below_two_answers_are_told_apart(wire: dict[str, Any], graph_from_wire: Any, systems: CodeSystems) -> None:
-    def drug(name: str) -> dict[str, Any]:
-        return {"valueString": name, "item": [{"linkId": "dose", "answer": [{"valueInteger": 0}]}]}
-
-    wire["questionnaire_responses"][0]["item"] = [{"linkId": "drug", "answer": [drug("a"), drug("b")]}]
-    found = [format_answer_path(one.path) for one in _order(graph_from_wire(wire), systems).answers]
-    assert found == ["drug", "drug[1]/dose", "drug[2]/dose"]
-
-
-def test_collection_period_is_passed_on(wire: dict[str, Any], graph_from_wire: Any, systems: CodeSystems) -> None:
+def test_collection_period_is_passed_on() -> None:
     period = {"start": "2026-03-01T08:00:00+03:00", "end": "2026-03-02T08:00:00+03:00"}
-    wire["resources"]["Specimen/s1"]["collection"] = {"collectedPeriod": period}
-    specimen = _order(graph_from_wire(wire), systems).specimens[0]
+    specimen = mapped(put(s1, "collection", to={"collectedPeriod": period})).specimens[0]
     assert [each and each.isoformat() for each in (specimen.collected_at, specimen.collected_until)] == list(period.values())
 
 
-def test_other_codes_and_numbers_are_passed_on(wire: dict[str, Any], graph_from_wire: Any, systems: CodeSystems) -> None:
-    wire["resources"]["ProcedureRequest/pr1"]["code"]["coding"].append({"system": "http://loinc.org", "code": "57021-8"})
-    rack = {"system": "https://clinic.example/racks", "value": "R7"}
-    second = {"system": "urn:misspelt", "value": "1234-5678"}
-    wire["resources"]["Specimen/s1"]["container"][0]["identifier"] += [rack, second]
-    order = _order(graph_from_wire(wire), systems)
-    tube = order.specimens[0].containers[0]
+def test_other_codes_are_passed_on() -> None:
+    order = mapped(lambda wire: pr1(wire)["code"]["coding"].append({"system": "http://loinc.org", "code": "57021-8"}))
     assert order.lines[0].other_codes == (Coding(system="http://loinc.org", code="57021-8"),)
-    assert (tube.barcode, tube.second_barcode) == ("10000001", "1234-5678")
-    assert tube.other_identifiers == (Identifier(system=rack["system"], value="R7"),)
+
+
+def test_answers_of_two_repeats_are_told_apart() -> None:
+    def dose(number: int) -> list[dict[str, Any]]:
+        return [{"linkId": "dose", "answer": [{"valueInteger": number}]}]
+
+    repeated = [{"linkId": "order", "item": [{"linkId": "drug", "item": dose(each)} for each in (1, 2)]}]
+    found = [(format_answer_path(one.path), one.values) for one in mapped(put(answers, "item", to=repeated)).answers]
+    assert found == [("order/drug[1]/dose", (1,)), ("order/drug[2]/dose", (2,))]
+    below = [{"linkId": "drug", "answer": [{"valueString": name, "item": dose(0)} for name in "ab"]}]
+    found = [format_answer_path(one.path) for one in mapped(put(answers, "item", to=below)).answers]
+    assert found == ["drug", "drug[1]/dose", "drug[2]/dose"]

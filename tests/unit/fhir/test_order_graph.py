@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from copy import deepcopy
 from typing import Any
 
 import pytest
@@ -10,13 +9,17 @@ from lab_agent.domain.received_order import ResourceRef
 from lab_agent.errors import DataInvalidError
 from lab_agent.fhir.order_graph import OrderGraph
 from lab_agent.fhir.order_parser import parse_order
+from tests.unit.fhir.sample import Wire, graph_of, order_wire, pr1
+
+PR1 = ResourceRef("ProcedureRequest", "pr1")
 
 
-def _start(wire: dict[str, Any]) -> OrderGraph:
+def _start(wire: Wire) -> OrderGraph:
     return OrderGraph(wire["base_url"], wire["order_task"], tuple(wire["line_tasks"]))
 
 
-def test_fetch_loop_reads_everything_and_ends(wire: dict[str, Any]) -> None:
+def test_fetch_loop_reads_everything_and_ends() -> None:
+    wire = order_wire()
     graph, rounds = _start(wire), []
     while wanted := graph.missing_references():
         rounds.append({str(ref) for ref in wanted})
@@ -26,33 +29,33 @@ def test_fetch_loop_reads_everything_and_ends(wire: dict[str, Any]) -> None:
     assert graph.procedure_request_ids() == ("pr1", "pr2")
 
 
-def test_unreadable_resource_not_requested_again(wire: dict[str, Any]) -> None:
-    graph = _start(wire).with_unreadable(ResourceRef("ProcedureRequest", "pr1"), "no right", 403)
+def test_unreadable_resource_not_requested_again() -> None:
+    wire = order_wire()
+    graph = _start(wire).with_unreadable(PR1, "no right", 403)
     assert graph.missing_references() == {ResourceRef("ProcedureRequest", "pr2")}
-    readable = graph.with_resource(ResourceRef("ProcedureRequest", "pr1"), wire["resources"]["ProcedureRequest/pr1"])
-    assert not readable.unreadable
+    assert not graph.with_resource(PR1, pr1(wire)).unreadable
 
 
-def test_responses_requested_only_by_typed_reference(wire: dict[str, Any]) -> None:
+def test_references_are_followed_by_their_type_alone() -> None:
+    """Nothing foreign or of another type is requested."""
+    wire = order_wire()
     wire["order_task"]["input"].append({"valueReference": {"reference": "questionnaireresponse/a"}})
-    wire["resources"]["ProcedureRequest/pr1"]["supportingInfo"].append({"reference": "QuestionnaireResponse/b"})
+    pr1(wire)["supportingInfo"].append({"reference": "QuestionnaireResponse/b"})
     graph = _start(wire)
     assert ResourceRef("QuestionnaireResponse", "a") in graph.missing_references()
-    graph = graph.with_resource(ResourceRef("ProcedureRequest", "pr1"), wire["resources"]["ProcedureRequest/pr1"])
-    assert ResourceRef("QuestionnaireResponse", "b") in graph.missing_references()
-
-
-def test_foreign_or_wrong_type_reference_not_requested(wire: dict[str, Any]) -> None:
-    """Nothing foreign or of another type is requested."""
+    assert ResourceRef("QuestionnaireResponse", "b") in graph.with_resource(PR1, pr1(wire)).missing_references()
+    wire = order_wire()
     wire["line_tasks"][0]["basedOn"] = [{"reference": "https://evil.example/ProcedureRequest/1"}, {"reference": "patient/2"}, 7]
     wire["line_tasks"][1]["basedOn"] = "junk"
     assert _start(wire).missing_references() == frozenset()
 
 
-def test_graph_round_trips_split_with_exact_digits(wire: dict[str, Any], graph_from_wire: Any) -> None:
+def test_graph_round_trips_split_with_exact_digits() -> None:
     """The graph is kept in two parts, medical and identifying, and comes back with its digits."""
-    graph = graph_from_wire(wire).with_unreadable(ResourceRef("Specimen", "s9"), "no right", 403)
+    wire = order_wire()
+    graph = graph_of(wire).with_unreadable(ResourceRef("Specimen", "s9"), "no right", 403)
     kept = graph.to_json()
+    assert wire == order_wire()
     assert b"0.80" in kept.medical
     for secret in (b"Lovelace", b"1990-12-10", b"+700"):
         assert secret not in kept.medical
@@ -60,6 +63,9 @@ def test_graph_round_trips_split_with_exact_digits(wire: dict[str, Any], graph_f
     assert again.to_json() == kept
     assert again.unreadable == graph.unreadable
     assert again.missing_references() == frozenset()
+    purged = OrderGraph.from_json(graph_of(wire).to_json().medical, None)
+    assert purged.missing_references() == frozenset()
+    assert "purged" in purged.unreadable[ResourceRef("Patient", "p1")].reason
 
 
 @pytest.mark.parametrize(
@@ -75,13 +81,12 @@ def test_graph_round_trips_split_with_exact_digits(wire: dict[str, Any], graph_f
         ("aFieldThatNobodyKnows", {"anything": ["Anna Canary"]}, set()),
     ],
 )
-def test_texts_are_kept_apart_or_not_at_all(
-    wire: dict[str, Any], graph_from_wire: Any, key: str, text: Any, read: set[str]
-) -> None:
+def test_texts_are_kept_apart_or_not_at_all(key: str, text: Any, read: set[str]) -> None:
     """None is in the medical part; what is read of them is there for whoever has the other, and as malformed as it was."""
+    wire = order_wire()
     for body in (wire["order_task"], *wire["line_tasks"], *wire["resources"].values()):
         body[key] = text
-    graph = graph_from_wire(wire)
+    graph = graph_of(wire)
     kept = graph.to_json()
     assert b"Canary" not in kept.medical
     again = OrderGraph.from_json(kept.medical, kept.identification)
@@ -89,11 +94,12 @@ def test_texts_are_kept_apart_or_not_at_all(
     assert parse_order(again).malformed_fields == parse_order(graph).malformed_fields
 
 
-def test_patients_number_is_sealed_and_comes_back(wire: dict[str, Any], graph_from_wire: Any) -> None:
+def test_patients_number_is_sealed_and_comes_back() -> None:
+    wire = order_wire()
     for body in wire["resources"].values():
         body["subject"] = {"identifier": {"system": "urn:policy", "value": "CANARY-7"}, "display": "Anna"}
     answers = [{"resourceType": "QuestionnaireResponse", "id": "q", "source": {"identifier": {"value": "CANARY-7"}}}]
-    graph = graph_from_wire(wire).with_questionnaire_responses(answers)
+    graph = graph_of(wire).with_questionnaire_responses(answers)
     kept = graph.to_json()
     assert b"CANARY" not in kept.medical
     again = parse_order(OrderGraph.from_json(kept.medical, kept.identification))
@@ -101,24 +107,12 @@ def test_patients_number_is_sealed_and_comes_back(wire: dict[str, Any], graph_fr
     assert again.responses == parse_order(graph).responses
 
 
-def test_graph_of_the_former_version_keeps_its_notes(wire: dict[str, Any], graph_from_wire: Any) -> None:
-    kept = graph_from_wire(wire).to_json()
+def test_graph_of_the_former_version_keeps_its_notes() -> None:
+    kept = graph_of(order_wire()).to_json()
     former = {**exact_json.loads(kept.identification), "notes": [["ProcedureRequest", "pr1", [{"text": "urgent"}]]]}
     del former["sealed"], former["sealed_responses"]
     again = OrderGraph.from_json(kept.medical, exact_json.dumps(former))
-    assert again.resources[ResourceRef("ProcedureRequest", "pr1")]["note"] == [{"text": "urgent"}]
-
-
-def test_purged_patient_is_unreadable_and_not_requested(wire: dict[str, Any], graph_from_wire: Any) -> None:
-    again = OrderGraph.from_json(graph_from_wire(wire).to_json().medical, None)
-    assert again.missing_references() == frozenset()
-    assert "purged" in again.unreadable[ResourceRef("Patient", "p1")].reason
-
-
-def test_input_is_not_modified(wire: dict[str, Any], graph_from_wire: Any) -> None:
-    before = deepcopy(wire)
-    graph_from_wire(wire).to_json()
-    assert wire == before
+    assert again.resources[PR1]["note"] == [{"text": "urgent"}]
 
 
 @pytest.mark.parametrize("medical", [b"{}", b"[]", b'{"patients": 5}', b"junk"])

@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable
 from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
-from lab_agent import exact_json
 from lab_agent.catalogue.model import Catalogue
 from lab_agent.catalogue.spreadsheet.csv_files import load_catalogue
 from lab_agent.domain.code_systems import CodeSystems
-from lab_agent.domain.received_order import ReceivedOrder, ResourceRef
-from lab_agent.fhir.order_graph import OrderGraph
-from lab_agent.fhir.order_parser import parse_order
 from lab_agent.rules.catalogue_history import CatalogueHistory
 from lab_agent.rules.context import Facts, RuleContext
 from lab_agent.rules.engine import Assessment, assess
 from tests.harness.paths import CATALOGUE as FOLDER
-from tests.harness.paths import ROOT
+from tests.unit.fhir.sample import Change, Wire, answers, parsed, pr1, pr2, put, s1, s2
 
-Wire = dict[str, Any]
-Change = Callable[[Wire], Any]
 SERVICE = "https://exchange.example/api/terminology/"
 LAB = "https://lab.example/codes"
 CATALOGUE = load_catalogue(FOLDER)
@@ -41,34 +34,12 @@ ORDERED = dt.datetime(2026, 3, 2, 6, tzinfo=dt.UTC)
 HOUR, MINUTE, SECOND = dt.timedelta(hours=1), dt.timedelta(minutes=1), dt.timedelta(seconds=1)
 
 
-def order_wire(*changes: Change) -> Wire:
-    """The order as it is on the wire, changed."""
-    wire = exact_json.loads((ROOT / "tests" / "unit" / "fhir" / "order.json").read_bytes())
-    for change in changes:
-        change(wire)
-    return wire
-
-
-def parsed(wire: Wire) -> ReceivedOrder:
-    responses = wire["questionnaire_responses"]
-    graph = OrderGraph(
-        base_url=wire["base_url"],
-        order_task=wire["order_task"],
-        line_tasks=tuple(wire["line_tasks"]),
-        resources={ResourceRef(*name.split("/")): body for name, body in wire["resources"].items()},
-        questionnaire_responses=None if responses is None else tuple(responses),
-    )
-    for name in wire.get("unreadable", ()):
-        graph = graph.with_unreadable(ResourceRef(*name.split("/")), "reading it was answered with 403 (forbidden)", 403)
-    return parse_order(graph)
-
-
 def history(catalogue: Catalogue | CatalogueHistory | None) -> CatalogueHistory | None:
     return CatalogueHistory.from_catalogue(catalogue) if isinstance(catalogue, Catalogue) else catalogue
 
 
 def context(*changes: Change, catalogue: Catalogue | CatalogueHistory | None = CATALOGUE, **facts: Any) -> RuleContext:
-    return RuleContext(parsed(order_wire(*changes)), history(catalogue), replace(FACTS, **facts))
+    return RuleContext(parsed(*changes), history(catalogue), replace(FACTS, **facts))
 
 
 def judge(*changes: Change, **known: Any) -> Assessment:
@@ -109,35 +80,8 @@ def with_requirement(**changes: Any) -> Catalogue:
 # --- parts of the order, and changes of them --------------------------------------------------------------------------
 
 
-def resource(name: str) -> Callable[[Wire], Any]:
-    return lambda wire: wire["resources"][name]
-
-
-pr1, pr2, patient = resource("ProcedureRequest/pr1"), resource("ProcedureRequest/pr2"), resource("Patient/p1")
-s1, s2, s3 = resource("Specimen/s1"), resource("Specimen/s2"), resource("Specimen/s3")
-
-
 def tube(wire: Wire) -> Any:
     return s1(wire)["container"][0]
-
-
-def answers(wire: Wire) -> Any:
-    return wire["questionnaire_responses"][0]
-
-
-def put(where: Callable[[Wire], Any], *path: Any, to: Any) -> Change:
-    """Set one place; `to=None` removes it."""
-
-    def change(wire: Wire) -> None:
-        owner = where(wire)
-        for key in path[:-1]:
-            owner = owner[key]
-        if to is None:
-            del owner[path[-1]]
-        else:
-            owner[path[-1]] = to
-
-    return change
 
 
 def both(*changes: Change) -> Change:
@@ -183,31 +127,9 @@ def second_subject(wire: Wire) -> None:
     answers(wire)["source"] = None
 
 
-def same_test_twice(wire: Wire) -> None:
-    pr2(wire)["code"] = pr1(wire)["code"]
-    pr2(wire)["specimen"] = pr1(wire)["specimen"]
-
-
 def elsewhere(wire: Wire) -> None:
     for task in wire["line_tasks"]:
         task["basedOn"] = [{"reference": "https://other.example/api/procedurerequest/1"}]
-
-
-def third_task(wire: Wire) -> None:
-    wire["line_tasks"].append({**wire["line_tasks"][0], "id": "t3"})
-
-
-def global_subject(wire: Wire) -> None:
-    subject = {"identifier": {"system": "urn:global", "value": "G1"}}
-    for where in (pr1, pr2, s1, s2):
-        where(wire)["subject"] = subject
-    answers(wire)["source"] = subject
-    del wire["resources"]["Patient/p1"]
-
-
-def no_specimens(wire: Wire) -> None:
-    pr1(wire)["specimen"] = []
-    del pr2(wire)["specimen"]
 
 
 def contracts(*links: dict[str, Any]) -> Change:
@@ -249,12 +171,6 @@ def tolerance(*times: str, points: tuple[int, ...] | None = (0, 60, 120, 180)) -
     return change
 
 
-def container_before(code: str) -> Change:
-    """Another container stands before the tube."""
-    other = {"type": coded("specimen_type", code), "specimenQuantity": {"value": 1}}
-    return lambda wire: s1(wire)["container"].insert(0, other)
-
-
 def tube_twice(wire: Wire) -> None:
     s1(wire)["container"].append({**tube(wire)})
 
@@ -273,23 +189,8 @@ def second_label(code: str, value: str | None) -> Change:
     return change
 
 
-def both_in_label_system(wire: Wire) -> None:
-    """The second barcode is in the system of the first one, and stands before it."""
-    second_label("042.075", "1234-5678")(wire)
-    tube(wire)["identifier"].reverse()
-    tube(wire)["identifier"][0]["system"] = LAB + "/labels"
-
-
-def second_label_in(system: str | None) -> Change:
-    return both(second_label("042.075", "1234-5678"), put(tube, "identifier", 1, to={"system": system, "value": "1234-5678"}))
-
-
 def clinic_number(value: str) -> Change:
     return lambda wire: tube(wire)["identifier"].append({"system": "https://clinic.example/racks", "value": value})
-
-
-def another_old_order(wire: Wire) -> None:
-    pr1(wire)["basedOn"].append({"identifier": {"system": LAB + "/mis", "value": "54321-AB1CD-12345678"}})
 
 
 OLD_ORDER = "12345-AB1CD-12345678"
@@ -304,34 +205,13 @@ def follow_up(number: str | None, system: str | None = LAB + "/mis") -> Change:
     return change
 
 
-def foreign_extension(wire: Wire) -> None:
-    s1(wire)["extension"].insert(0, {"url": "https://clinic.example/rack", "valueString": "specimen=11,site=THR"})
-
-
 def rights(*entries: tuple[str, str]) -> list[dict[str, str]]:
     return [{"system": system, "code": code} for system, code in entries]
-
-
-def two_types(wire: Wire) -> None:
-    """Glucose from serum and from fluoride plasma in one line."""
-    specimen("13", "FLU2")(wire)
-    other = wire["resources"]["Specimen/s3"] = {**s2(wire), "type": coded("specimen-type", "10")}
-    other["container"] = [{**s2(wire)["container"][0], "identifier": [{"system": LAB + "/labels", "value": "10000003"}]}]
-    other["container"][0]["type"] = coded("specimen_type", "SST5")
-    pr1(wire)["specimen"].append({"reference": "specimen/s3"})
 
 
 def body_answers(wire: Wire) -> None:
     for link_id in ("height", "weight", "diuresis"):
         answer(link_id, {"valueInteger": 0})(wire)
-
-
-def urine(wire: Wire) -> None:
-    other = wire["resources"]["Specimen/s3"] = {**s2(wire), "type": coded("specimen-type", "21")}
-    method = coded("treatment_protocol", "Urine of 24 hours, mixed, one portion")
-    other["collection"] = {**other["collection"], "method": method}
-    other["container"] = [container("10000003", "UR10", 5)]
-    pr1(wire)["specimen"].append({"reference": "specimen/s3"})
 
 
 def same_tube(wire: Wire) -> None:
@@ -340,14 +220,6 @@ def same_tube(wire: Wire) -> None:
     s2(wire).update({name: s1(wire)[name] for name in ("type", "extension")})
     s2(wire)["collection"] = dict(s1(wire)["collection"])
     s2(wire)["container"] = [{**tube(wire)}]
-
-
-def collected_apart(**apart: int) -> Change:
-    def change(wire: Wire) -> None:
-        at = dt.datetime.fromisoformat(s1(wire)["collection"]["collectedDateTime"])
-        s2(wire)["collection"]["collectedDateTime"] = (at - dt.timedelta(**apart)).isoformat()
-
-    return change
 
 
 def collected(at: str | dt.datetime) -> Change:
@@ -360,18 +232,3 @@ def whole(wire: Wire) -> Any:
 
 def order_task(wire: Wire) -> Any:
     return wire["order_task"]
-
-
-def line_task(wire: Wire) -> Any:
-    return wire["line_tasks"][0]
-
-
-def system_of_code(system: str) -> Change:
-    return put(pr1, "code", "coding", 0, "system", to=system)
-
-
-PERIOD: dict[str, Any] = {
-    "collectedPeriod": {"start": "2026-03-01T08:00:00+03:00", "end": "2026-03-02T08:00:00+03:00"},
-    "method": coded("treatment_protocol", "Venepuncture"),
-}
-SHARED_LABEL = put(s2, "container", 0, "identifier", 0, "value", to="10000001")

@@ -14,22 +14,18 @@ from lab_agent.rules import collection_times, container
 from lab_agent.rules.clocks import clocks_differ, defer, format_difference
 from lab_agent.rules.engine import RULES
 from lab_agent.rules.rule import Violation
+from tests.unit.fhir.sample import Wire, pr1, put, s1, s2
 from tests.unit.rules.sample import (
     CATALOGUE,
     FACTS,
     HOUR,
     MINUTE,
     SECOND,
-    Wire,
     body_answers,
     collected,
     context,
     item,
     judge,
-    pr1,
-    put,
-    s1,
-    s2,
     second_label,
     tolerance,
     tube,

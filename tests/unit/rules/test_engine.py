@@ -26,7 +26,8 @@ from lab_agent.rules.engine import (
 from lab_agent.rules.rule import Finding, Severity, Violation, format_message
 from lab_agent.rules.translations import load_messages
 from tests.harness.paths import ROOT
-from tests.unit.rules.sample import Wire, collected, item, judge, pr1, put, tube
+from tests.unit.fhir.sample import Wire, pr1, put
+from tests.unit.rules.sample import collected, item, judge, tube
 from tools.docs.rules import render_rules_page
 
 MESSAGES = ROOT / "config" / "messages"

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.unit.rules.sample import judge, order_wire
+from tests.unit.fhir.sample import order_wire, places
+from tests.unit.rules.sample import judge
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.decimals(allow_nan=False, allow_infinity=False) | st.text(max_size=12)
 JUNK = SCALARS | st.just([]) | st.just({}) | st.lists(st.text(max_size=3), max_size=2)
@@ -17,8 +16,8 @@ JUNK = SCALARS | st.just([]) | st.just({}) | st.lists(st.text(max_size=3), max_s
 @given(data=st.data())
 def test_any_order_is_assessed_without_error(data: st.DataObject) -> None:
     wire = order_wire()
-    places = [place for name in ("resources", "questionnaire_responses") for place in _places(wire[name])]
-    for owner, key in data.draw(st.lists(st.sampled_from(places), min_size=1, max_size=3)):
+    found = [place for name in ("resources", "questionnaire_responses") for place in places(wire[name])]
+    for owner, key in data.draw(st.lists(st.sampled_from(found), min_size=1, max_size=3)):
         if key in owner or isinstance(owner, list):
             owner[key] = data.draw(JUNK)
     wire["resources"] = {name: body for name, body in wire["resources"].items() if isinstance(body, dict)}
@@ -28,10 +27,3 @@ def test_any_order_is_assessed_without_error(data: st.DataObject) -> None:
     for finding in judgement.findings():
         assert "Lovelace" not in finding.message
         assert "1990-12-10" not in finding.message
-
-
-def _places(value: Any) -> Any:
-    pairs = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for key, item in list(pairs):
-        yield value, key
-        yield from _places(item)

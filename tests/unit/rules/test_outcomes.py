@@ -13,6 +13,8 @@ from lab_agent.catalogue.model import QuestionType
 from lab_agent.catalogue.turnaround import Delayed, Notice, NoticePeriod, Stopped
 from lab_agent.domain.patient_identity import PatientMatch
 from lab_agent.rules.catalogue_history import CatalogueHistory, VersionPeriod
+from tests.unit.fhir.sample import Change, Wire, answers, patient, pr1, pr2, put, s1, s2, s3
+from tests.unit.rules.bad_orders import GOOD
 from tests.unit.rules.sample import (
     CATALOGUE,
     FACTS,
@@ -21,10 +23,7 @@ from tests.unit.rules.sample import (
     MINUTE,
     ORDERED,
     SECOND,
-    Change,
-    Wire,
     alone,
-    answers,
     both,
     clinic_number,
     coded,
@@ -35,14 +34,7 @@ from tests.unit.rules.sample import (
     judge,
     order_task,
     outcomes,
-    patient,
-    pr1,
-    pr2,
-    put,
     rights,
-    s1,
-    s2,
-    s3,
     same_tube,
     second_label,
     second_subject,
@@ -53,7 +45,7 @@ from tests.unit.rules.sample import (
     with_requirement,
     without_item,
 )
-from tests.unit.rules.test_rule_table import GOOD, in_use
+from tests.unit.rules.test_rule_table import in_use
 
 DAY = 24 * HOUR
 

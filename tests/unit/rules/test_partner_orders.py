@@ -23,7 +23,8 @@ from lab_sandbox.partner.order_bundle import LabelSequence, OrderContent, anonym
 from lab_sandbox.partner.order_generator import OrderPlan, generate_plans
 from lab_sandbox.partner.random_source import seeded_random
 from tests.harness.proof import FIGURES, SHARE
-from tests.unit.rules.sample import CATALOGUE, Change, judge
+from tests.unit.fhir.sample import Change
+from tests.unit.rules.sample import CATALOGUE, judge
 
 ORDERED = datetime(2026, 3, 2, 12, tzinfo=timezone(timedelta(hours=3)))
 ACCOUNT = PartnerAccount(

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import csv
-import shutil
-import time
 from decimal import Decimal
 from pathlib import Path
 
@@ -13,13 +11,8 @@ import pytest
 from lab_agent.catalogue.model import Catalogue
 from lab_agent.catalogue.spreadsheet.csv_files import load_catalogue
 from lab_agent.catalogue.spreadsheet.schema import SHEETS
-from lab_agent.errors import CatalogueError, UnknownContractError
-from tests.harness.paths import CATALOGUE, ROOT
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return Path(shutil.copytree(CATALOGUE, tmp_path / "catalogue"))
+from lab_agent.errors import CatalogueError
+from tests.harness.paths import ROOT
 
 
 def change(folder: Path, sheet: str, old: str, new: str) -> None:
@@ -35,74 +28,12 @@ def problems(folder: Path) -> list[str]:
     return [str(problem) for problem in caught.value.problems]
 
 
-def test_sample_contains_items_of_interface_document(sample: Catalogue) -> None:
-    assert set(sample.contracts) == {"C-100", "C-200"}
-    assert len(sample.contract("C-100").items) >= 30
-    item = sample.item("C-100", "042.036")
-    assert item is not None
-    assert item.second_label_pattern is not None
-    assert item.second_label_pattern.matches("1234-5678")
-    assert not item.second_label_pattern.matches("123-456-789")
-    histology = sample.item("C-100", "042.076")
-    assert histology is not None
-    assert histology.second_label_pattern is not None
-    assert histology.second_label_pattern.matches("123-456-789")
-    follow_up = sample.item("C-100", "190.1558")
-    assert follow_up is not None
-    assert follow_up.old_order_pattern is not None
-    assert follow_up.old_order_pattern.matches("12345-ABCDE-12345678")
-    assert sample.item("C-200", "190.1558") is None
-
-
-def test_contracts_have_own_prices_captions_and_times(sample: Catalogue) -> None:
-    one, two = sample.item("C-100", "042.036"), sample.item("C-200", "042.036")
-    assert one is not None
-    assert two is not None
-    assert (str(one.price), str(two.price)) == ("1480.00", "1258.00")
-    assert one.caption != two.caption
-    assert (one.turnaround.hours, two.turnaround.hours) == (Decimal(168), Decimal(120))
-
-
-def test_unknown_contract_error_discloses_no_other_contract(sample: Catalogue) -> None:
-    with pytest.raises(UnknownContractError) as caught:
-        sample.contract("C-300")
-    assert "C-100" not in str(caught.value)
-
-
-def test_catalogue_answers_lookups_of_rules(sample: Catalogue) -> None:
-    item = sample.item("C-100", "006.001")
-    assert item is not None
-    assert item.time_points == (0, 60, 120)
-    assert item.option_types == {"13"}
-    assert item.container_types("13") == {"FLU2"}
-    assert item.container_types(10) == frozenset()
-    assert "Venepuncture before the load" in item.requirements_of_type(13)[0].methods
-    rehberg = sample.item("C-100", "002.015")
-    assert rehberg is not None
-    assert rehberg.required_types == {"10", "21"}
-    assert rehberg.option_types == frozenset()
-
-
-def test_all_errors_listed_with_file_row_and_column(folder: Path) -> None:
-    change(folder, "containers", "5.0,0.5,ml", "5.0,6,ml")
-    change(folder, "requirements", "001.001,11,option", "001.001,99,option")
-    change(folder, "contract_items", "C-100,001.001,480.00", "C-100,001.001,free")
-    change(folder, "contract_items", "C-100,001.002,", "C-100,001.003,")
-    change(folder, "item_questions", "002.015,height,yes", "002.015,height,perhaps")
-    change(folder, "questions", "height,body,", "height,bodi,")
-    found = problems(folder)
-    assert any(each.startswith("containers.csv row 2, column dead_volume: leaves no room") for each in found)
-    assert any(each.startswith("requirements.csv row 2, column specimen_code: '99' is not in the sheet") for each in found)
-    assert any(each.startswith("contract_items.csv row 2, column price: 'free' is not a number") for each in found)
-    assert any(each.startswith("contract_items.csv row 3, column item: '001.003' is not in the sheet items") for each in found)
-    assert any(each.startswith("item_questions.csv row 2, column required: 'perhaps' is neither yes nor no") for each in found)
-    assert any("questions.csv row 4, column parent: 'bodi'" in each and "did you mean 'body'?" in each for each in found)
-    assert len(found) == 6
-
-
 @pytest.mark.parametrize(
     ("sheet", "old", "new", "said"),
     [
+        ("containers", "5.0,0.5,ml", "5.0,6,ml", "row 2, column dead_volume: leaves no room"),
+        ("requirements", "001.001,11,option", "001.001,99,option", "column specimen_code: '99' is not in the sheet"),
+        ("questions", "height,body,", "height,bodi,", "did you mean 'body'?"),
         ("items", "item,caption", "item,capton", "did you mean 'caption'?"),
         ("items", "item,caption", "item,caption,caption", "appears twice"),
         ("items", "\n001.002,", "\n001.001,", "'001.001' is already in row 2"),
@@ -177,32 +108,13 @@ def test_csv_as_spreadsheet_programs_save_it_loads_unchanged(folder: Path, sampl
     assert load_catalogue(folder).version == sample.version
 
 
-def test_decimal_comma_accepted(folder: Path) -> None:
+def test_decimal_comma_accepted_and_any_change_changes_version(folder: Path, sample: Catalogue) -> None:
+    assert load_catalogue(folder).version == sample.version
     path = folder / "containers.csv"
     path.write_text(path.read_text().replace(",2.7,0.2,", ',"2,7","0,2",'))
-    vessel = load_catalogue(folder).containers["CIT27"]
-    assert (vessel.capacity, vessel.dead_volume) == (Decimal("2.7"), Decimal("0.2"))
-
-
-def test_any_cell_change_changes_version(folder: Path, sample: Catalogue) -> None:
-    assert load_catalogue(folder).version == sample.version
-    change(folder, "contract_items", "480.00", "480.0")
-    assert load_catalogue(folder).version != sample.version
-
-
-def test_thousands_of_items_load_in_a_second(folder: Path) -> None:
-    """A few thousand items load in about a second."""
-    for sheet, row in {
-        "items": "9{i:05},Test {i},,,,,,,,,\n",
-        "requirements": "9{i:05},10,option,,,,SST5,0.2,Venepuncture,,,,,,,\n",
-        "contract_items": "C-100,9{i:05},100.00,\nC-200,9{i:05},100.00,\n",
-        "turnaround": "9{i:05},,24,\n",
-    }.items():
-        with (folder / f"{sheet}.csv").open("a") as file:
-            file.writelines(row.format(i=i) for i in range(4000))
-    began = time.process_time()
-    assert len(load_catalogue(folder).contract("C-200").items) > 4000
-    assert time.process_time() - began < 5  # about 0.4 s; of our own CPU time, as the suite shares the machine
+    changed = load_catalogue(folder)
+    assert changed.version != sample.version
+    assert (changed.containers["CIT27"].capacity, changed.containers["CIT27"].dead_volume) == (Decimal("2.7"), Decimal("0.2"))
 
 
 def test_every_column_is_documented() -> None:
