@@ -49,11 +49,11 @@ def numbers(*pairs: tuple[str | None, str]) -> dict[str, Any]:
         ({"family": "Meier"}, "name"),
         ({"family": "Sample", "given": ("Berta",)}, "name"),
         ({"birth_date": BORN, "gender": "female"}, ""),
-        ({"birth_date": date(1980, 2, 28)}, "birth_date"),
+        ({"birth_date": date(1980, 2, 28)}, "birth date"),
         ({"birth_date": PartialDate("1980")}, ""),
         ({"birth_date": PartialDate("1980-02")}, ""),
-        ({"birth_date": PartialDate("1980-03")}, "birth_date"),
-        ({"birth_date": PartialDate("1981")}, "birth_date"),
+        ({"birth_date": PartialDate("1980-03")}, "birth date"),
+        ({"birth_date": PartialDate("1981")}, "birth date"),
         ({"gender": "male"}, "sex"),
         ({"gender": "unknown"}, ""),
         ({"gender": "other"}, ""),
@@ -72,7 +72,7 @@ def numbers(*pairs: tuple[str | None, str]) -> dict[str, Any]:
     ],
 )
 def test_difference_is_what_both_say_otherwise(reported: dict[str, Any], differing: str) -> None:
-    assert " ".join(find_differences(ReportedPatient(**reported), ORDERED)) == differing
+    assert ", ".join(find_differences(ReportedPatient(**reported), ORDERED)) == differing
     assert find_differences(ReportedPatient(**reported), OrderPatient()) == ()
 
 
@@ -83,13 +83,13 @@ def test_difference_is_what_both_say_otherwise(reported: dict[str, Any], differi
         ({"family": "Sample", "given": ("Anna",)}, ""),
         (numbers((POLICY, "2"), (SERVICE, "78")), ""),
         ({"birth_date": BORN, "gender": "female"}, ""),
-        ({"birth_date": date(1980, 3, 1)}, "birth_date"),
+        ({"birth_date": date(1980, 3, 1)}, "birth date"),
         ({"gender": "male"}, "sex"),
-        ({"family": "Sample", "birth_date": PartialDate("1981"), "gender": "male"}, "birth_date sex"),
+        ({"family": "Sample", "birth_date": PartialDate("1981"), "gender": "male"}, "birth date, sex"),
     ],
 )
 def test_anonymous_order_differs_in_birth_date_and_sex(reported: dict[str, Any], differing: str) -> None:
-    assert " ".join(find_differences(ReportedPatient(**reported), ANONYMOUS)) == differing
+    assert ", ".join(find_differences(ReportedPatient(**reported), ANONYMOUS)) == differing
 
 
 def test_global_identifier_is_compared_in_its_system() -> None:
@@ -99,7 +99,7 @@ def test_global_identifier_is_compared_in_its_system() -> None:
 
 def test_placeholder_of_a_birth_date_says_nothing() -> None:
     reported, placeholder = ReportedPatient(birth_date=date(1900, 1, 1)), (date(1900, 1, 1),)
-    assert find_differences(reported, ORDERED) == ("birth_date",)
+    assert find_differences(reported, ORDERED) == ("birth date",)
     assert find_differences(reported, ORDERED, placeholder) == ()
     other = ReportedPatient(birth_date=date(1981, 5, 17))
     assert find_differences(other, OrderPatient(birth_date=date(1900, 1, 1)), placeholder) == ()
