@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lab_agent.catalogue import basket
@@ -89,6 +89,8 @@ def options(*offered: tuple[int, str | None, str | None]) -> Catalogue:
 
 
 LONG = "x" * 60
+QUIET = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+"""By the clock they fail on a loaded machine."""
 ONE, ANY = {"specimen_code": 1}, (1, None, None)
 AX, AY, BX, BY = (1, "A", "X"), (1, "A", "Y"), (1, "B", "X"), (1, "B", "Y")
 
@@ -178,6 +180,7 @@ def test_long_value_is_shown_by_its_first_fifty_characters(sample: Catalogue, wi
     assert LONG[:51] not in problem.what
 
 
+@QUIET
 @given(
     st.sets(st.tuples(st.sampled_from([1, 2]), st.sampled_from([None, "A", "B"]), st.sampled_from([None, "X", "Y"])), min_size=1)
 )
@@ -277,6 +280,7 @@ JSON = st.recursive(
 )
 
 
+@QUIET
 @given(st.dictionaries(st.sampled_from(["contract", "analyticsrequests", "includetransportcontainer"]), JSON))
 def test_arbitrary_request_parsed_or_rejected(sample: Catalogue, body: dict[str, Any]) -> None:
     try:

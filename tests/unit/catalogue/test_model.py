@@ -55,13 +55,9 @@ def test_kind_without_body_site_comes_first() -> None:
 
 
 def test_methods_are_those_of_the_time_points_if_there_are_any() -> None:
+    assert (T5.usable_volume, T9.usable_volume) == (Decimal("4.5"), None), "without dead volume"
     assert ITEM.options[0].methods == {"draw"}
     assert ITEM.options[2].methods == {"first", "later"}
-
-
-@pytest.mark.parametrize(("container", "usable"), [(T5, Decimal("4.5")), (T9, None)])
-def test_usable_volume_is_without_dead_volume(container: Container, usable: Decimal | None) -> None:
-    assert container.usable_volume == usable
 
 
 def test_kinds_of_tubes_are_ordered_by_type_container_and_minutes() -> None:
@@ -72,20 +68,15 @@ def test_kinds_of_tubes_are_ordered_by_type_container_and_minutes() -> None:
 
 
 def test_contract_and_item_are_found_by_their_codes() -> None:
+    """One that is not there is told without the others."""
     contract = Contract("C", "", {"i": ITEM})
     catalogue = Catalogue("1", {"C": contract}, {}, {})
     assert catalogue.find_contract("C") is contract
-    assert catalogue.item("C", "i") is ITEM
-    assert catalogue.item("C", "j") is None
-
-
-def test_contract_that_is_not_there_is_told_without_the_others() -> None:
-    catalogue = Catalogue("1", {}, {}, {})
-    assert catalogue.find_contract("C") is None
+    assert (catalogue.item("C", "i"), catalogue.item("C", "j"), catalogue.find_contract("D")) == (ITEM, None, None)
     with pytest.raises(UnknownContractError) as caught:
-        catalogue.item("C" * 60, "i")
+        catalogue.item("D" * 60, "i")
     assert caught.value.problems[0].where == "contract"
-    assert "C" * 51 not in caught.value.problems[0].what
+    assert "D" * 51 not in caught.value.problems[0].what
 
 
 def test_missing_fields_are_nothing_and_codes_named_as_their_values() -> None:

@@ -24,12 +24,8 @@ def contract(code: str, *items: tuple[str, str]) -> Contract:
     return Contract(code, code, made)
 
 
-OFFERED = Catalogue(
-    "1",
-    {"C-100": contract("C-100", ("001", "blood"), ("002", "")), "C-200": contract("C-200", ("003", "urine"))},
-    {},
-    {},
-)
+CONTRACTS = (contract("C-100", ("001", "blood"), ("002", "")), contract("C-200", ("003", "urine")))
+OFFERED = Catalogue("1", {each.code: each for each in CONTRACTS}, {}, {})
 
 
 def places(problems: list[object]) -> list[str]:

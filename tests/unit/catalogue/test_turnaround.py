@@ -63,10 +63,20 @@ def test_stopped_test_has_only_period() -> None:
 
 
 @pytest.mark.parametrize(
-    ("start", "end", "status"), [(-2, -1, "available"), (-2, 0, "available"), (0, 1, "stopped"), (1, 2, "available")]
+    ("start", "end", "contract", "status"),
+    [
+        (-2, -1, None, "available"),
+        (-2, 0, None, "available"),
+        (0, 1, None, "stopped"),
+        (1, 2, None, "available"),
+        (-1, 1, "C", "stopped"),
+        (-1, 1, "D", "available"),
+    ],
 )
-def test_notice_applies_only_within_its_period(start: int, end: int, status: str) -> None:
-    assert compute_eta("C", "a", NORMAL, [Notice("a", Stopped(period(start, end)))], NOW).as_json()["status"] == status
+def test_notice_applies_only_within_its_period_and_contract(start: int, end: int, contract: str | None, status: str) -> None:
+    notice = Notice("a", Stopped(period(start, end)), contract)
+    assert compute_eta("C", "a", NORMAL, [notice], NOW).as_json()["status"] == status
+    assert compute_eta("C", "b", NORMAL, [notice], NOW).as_json()["status"] == "available"
 
 
 def test_stop_outweighs_delay_and_longer_delay_shorter() -> None:
@@ -74,13 +84,6 @@ def test_stop_outweighs_delay_and_longer_delay_shorter() -> None:
     for both in ([long, short], [short, long]):
         assert compute_eta("C", "a", NORMAL, both, NOW).as_json()["delayDuration"] == {"value": "10", "unit": "h"}
     assert compute_eta("C", "a", NORMAL, [long, Notice("a", Stopped(period(-1, 1))), short], NOW).as_json()["status"] == "stopped"
-
-
-def test_notice_may_apply_to_one_contract() -> None:
-    notice = Notice("a", Stopped(period(-1, 1)), "C")
-    assert compute_eta("C", "a", NORMAL, [notice], NOW).as_json()["status"] == "stopped"
-    assert compute_eta("D", "a", NORMAL, [notice], NOW).as_json()["status"] == "available"
-    assert compute_eta("C", "b", NORMAL, [notice], NOW).as_json()["status"] == "available"
 
 
 def notice(start: int, length: int, hours: int) -> Notice:

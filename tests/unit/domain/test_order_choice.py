@@ -15,6 +15,7 @@ from lab_agent.domain.report_coverage import Coverage
 from lab_agent.domain.state_machines import LineState
 
 NOW = datetime(2026, 3, 3, 10, tzinfo=UTC)
+DAY, FIRST, LAST = timedelta(days=1), datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
 GLUCOSE, CREATININE = frozenset({"2345-7", "GLU"}), frozenset({"2160-0", "CREA"})
 REPORT = LabReport(report_id="R", status=ReportStatus.FINAL, effective=NOW, issued=NOW)
 
@@ -32,6 +33,8 @@ def candidate(order: str, state: LineState = LineState.ACCEPTED, tests: frozense
 
 
 ANNA, BERT = OrderPatient(family="Meier", given=("Anna",)), OrderPatient(family="Schulz", given=("Bert",))
+BOTH = {"A": Misfit.ANOTHER_PATIENT, "B": Misfit.ANOTHER_TEST}
+LATER = {"B": Misfit.COLLECTED_LATER}
 DONE, GONE = LineState.COMPLETED, LineState.WITHDRAWN
 
 
@@ -43,21 +46,11 @@ DONE, GONE = LineState.COMPLETED, LineState.WITHDRAWN
         ([candidate("A"), candidate("B")], (), None, {}),
         ([candidate("A"), candidate("B", is_another_patient=True)], (), "A", {"B": Misfit.ANOTHER_PATIENT}),
         ([candidate("A"), candidate("B", coverage=Coverage(problem="no item"))], (), "A", {"B": Misfit.ANOTHER_TEST}),
-        ([candidate("A"), candidate("B", collected_at=NOW + timedelta(days=2))], (), "A", {"B": Misfit.COLLECTED_LATER}),
-        ([candidate("A"), candidate("B", collected_at=NOW + timedelta(hours=24))], (), None, {}),
-        ([candidate("A"), candidate("B", collected_at=datetime.min.replace(tzinfo=UTC))], (), None, {}),
-        (
-            [candidate("A"), candidate("B", collected_at=NOW + timedelta(hours=24, microseconds=1))],
-            (),
-            "A",
-            {"B": Misfit.COLLECTED_LATER},
-        ),
-        (
-            [candidate("A"), candidate("B", collected_at=datetime.max.replace(tzinfo=UTC))],
-            (),
-            "A",
-            {"B": Misfit.COLLECTED_LATER},
-        ),
+        ([candidate("A"), candidate("B", collected_at=NOW + 2 * DAY)], (), "A", LATER),
+        ([candidate("A"), candidate("B", collected_at=NOW + DAY)], (), None, {}),
+        ([candidate("A"), candidate("B", collected_at=FIRST)], (), None, {}),
+        ([candidate("A"), candidate("B", collected_at=NOW + DAY + timedelta(microseconds=1))], (), "A", LATER),
+        ([candidate("A"), candidate("B", collected_at=LAST)], (), "A", LATER),
         ([candidate("A"), candidate("B", GONE)], (), "A", {"B": Misfit.WITHDRAWN}),
         ([candidate("A", GONE), candidate("B", GONE)], (), None, {}),
         ([candidate("A"), candidate("B", GONE, patient=BERT)], (), None, {}),
@@ -72,12 +65,7 @@ DONE, GONE = LineState.COMPLETED, LineState.WITHDRAWN
         ([candidate("B", tests=CREATININE)], GLUCOSE, None, {"B": Misfit.ANOTHER_TEST}),
         ([candidate("B", coverage=Coverage(lines=(LineKey("added"),)), states={LineKey("added"): DONE})], GLUCOSE, "B", {}),
         ([candidate("B", tests=CREATININE)], GLUCOSE | CREATININE, "B", {}),
-        (
-            [candidate("A", tests=GLUCOSE, is_another_patient=True), candidate("B")],
-            GLUCOSE,
-            None,
-            {"A": Misfit.ANOTHER_PATIENT, "B": Misfit.ANOTHER_TEST},
-        ),
+        ([candidate("A", tests=GLUCOSE, is_another_patient=True), candidate("B")], GLUCOSE, None, BOTH),
     ],
 )
 def test_choice_leaves_one_order_or_says_why_not(candidates, codes, order, misfits):

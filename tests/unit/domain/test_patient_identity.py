@@ -51,8 +51,5 @@ def test_number_without_a_system_is_no_shared_identifier() -> None:
     one = replace(ADA, identifiers=(Identifier(system=None, value="1"),))
     assert compare_patients(one, replace(one, names=(HumanName(family="Byron"),))) is PatientMatch.DIFFERENT
     assert compare_patients(one, replace(one, birth_date=None)) is PatientMatch.UNKNOWN
-
-
-def test_same_year_of_birth_alone_leaves_it_unknown() -> None:
     one, other = (replace(each, birth_date=PartialDate("1990")) for each in (ADA, AGAIN))
     assert compare_patients(one, other) is PatientMatch.UNKNOWN
