@@ -197,36 +197,22 @@ def test_hostile_document_is_read_no_longer_than_it_is(content: bytes) -> None:
 ENCODED = b64encode(PDF).decode()
 
 
+LINES = "\r\n".join(ENCODED[start : start + 76] for start in range(0, len(ENCODED), 76))
+SPELLINGS = (ENCODED, ENCODED.rstrip("="), urlsafe_b64encode(PDF).decode(), f" data:application/pdf;base64,{ENCODED}", LINES)
+OTHERS = (PNG, rb"{\rtf1 x}", b"<html>x</html>", b"<?xml version='1.0'?><a/>", b"PK\x03\x04" + b"x" * 20)
+
+
 @pytest.mark.parametrize(
-    "text",
+    ("text", "content"),
     [
-        ENCODED,
-        ENCODED.rstrip("="),
-        urlsafe_b64encode(PDF).decode(),
-        f" data:application/pdf;base64,{ENCODED}",
-        "\r\n".join(ENCODED[start : start + 76] for start in range(0, len(ENCODED), 76)),
+        *((text, PDF) for text in SPELLINGS),
+        *((b64encode(content).decode(), content) for content in OTHERS),
+        *((ENCODED[:length], PDF[: length * 3 // 4]) for length in range(200, 204)),
     ],
 )
-def test_document_in_base64_is_decoded(text: str) -> None:
-    assert decode_document(text) == PDF
-
-
-@pytest.mark.parametrize(
-    "content", [PNG, rb"{\rtf1 x}", b"<html>x</html>", b"<?xml version='1.0'?><a/>", b"PK\x03\x04" + b"x" * 20]
-)
-def test_any_known_format_in_base64_is_decoded(content: bytes) -> None:
-    assert decode_document(b64encode(content).decode()) == content
-
-
-@pytest.mark.parametrize("length", range(200, 204))
-def test_base64_cut_off_gives_the_document_so_far(length: int) -> None:
-    assert decode_document(ENCODED[:length]) == PDF[: length * 3 // 4]
-
-
-def test_damaged_base64_of_document_is_no_text() -> None:
-    damaged = f"{ENCODED[:80]}!{ENCODED[80:]}"
-    assert is_document_in_base64(damaged)
-    assert decode_document(damaged) is None
+def test_document_in_base64_is_decoded(text: str, content: bytes) -> None:
+    """One that is cut off gives the document so far."""
+    assert decode_document(text) == content
 
 
 @pytest.mark.parametrize(
@@ -235,6 +221,9 @@ def test_damaged_base64_of_document_is_no_text() -> None:
 def test_other_text_is_no_document(text: str) -> None:
     assert not is_document_in_base64(text)
     assert decode_document(text) is None
+    damaged = f"{ENCODED[:80]}!{ENCODED[80:]}"
+    assert is_document_in_base64(damaged)
+    assert decode_document(damaged) is None
 
 
 @pytest.mark.parametrize(("content", "start"), [(PDF, 0), (b"\r\n" + PDF, 2), (b"%PDF-1.4\n" + b"x" * 9, None)])

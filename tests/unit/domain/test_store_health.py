@@ -98,34 +98,28 @@ def test_watched_outage_fails_at_once(watched: bool, reads_fail: bool, reading: 
     assert raised.value.fault is StoreFault.LOCKED
 
 
-@pytest.mark.parametrize(
-    ("fault", "condition", "since"),
-    [
-        (StoreFault.LOCKED, ConditionId.STORE_LOCKED, NOW),
-        (StoreFault.UNREACHABLE, ConditionId.STORE_UNREACHABLE, NOW + timedelta(hours=1)),
-        (None, ConditionId.STORE_UNREACHABLE, NOW + timedelta(hours=1)),
-    ],
-)
-def test_error_of_the_known_outage_has_its_beginning(fault: StoreFault | None, condition: ConditionId, since: datetime) -> None:
+def test_error_of_the_known_outage_has_its_beginning() -> None:
+    later = NOW + timedelta(hours=1)
     health = StoreHealth()
-    health.failed(StoreUnreachableError("first", StoreFault.LOCKED), NOW)
-    told = to_open_condition(StoreUnreachableError("second", fault), health, NOW + timedelta(hours=1))
-    assert (told.condition, told.since) == (CONDITIONS[condition], since)
-    assert told.detail == ("first" if since == NOW else "second")
-
-
-def test_conflict_is_told_as_unreachable_database() -> None:
+    failed(health, StoreFault.LOCKED, detail="first")
+    unreachable = (ConditionId.STORE_UNREACHABLE, later, "second")
+    known = {StoreFault.LOCKED: (ConditionId.STORE_LOCKED, NOW, "first"), StoreFault.UNREACHABLE: unreachable, None: unreachable}
+    for fault, (condition, since, detail) in known.items():
+        told = to_open_condition(StoreUnreachableError("second", fault), health, later)
+        assert (told.condition, told.since, told.detail) == (CONDITIONS[condition], since, detail)
     told = to_open_condition(StoreConflictError("conflict"), StoreHealth(), NOW)
     assert (told.condition, told.detail, told.since) == (CONDITIONS[ConditionId.STORE_UNREACHABLE], "conflict", NOW)
-    title, mend = (getattr(CONDITIONS[ConditionId.STORE_UNREACHABLE], name) for name in ("title", "mend"))
-    assert explain_error(StoreConflictError("conflict")).startswith(f"{title}. conflict\n{mend}")
 
 
 @pytest.mark.parametrize(
-    ("fault", "condition"),
-    [(None, ConditionId.STORE_UNREACHABLE)] + [(each, ConditionId(f"store.{each.value}")) for each in StoreFault],
+    ("error", "condition"),
+    [
+        (StoreConflictError("out"), ConditionId.STORE_UNREACHABLE),
+        (StoreUnreachableError("out", None), ConditionId.STORE_UNREACHABLE),
+        *((StoreUnreachableError("out", each), ConditionId(f"store.{each.value}")) for each in StoreFault),
+    ],
 )
-def test_error_is_explained_with_its_mend(fault: StoreFault | None, condition: ConditionId) -> None:
+def test_error_is_explained_with_its_mend(error: Exception, condition: ConditionId) -> None:
     told = CONDITIONS[condition]
-    first, second = explain_error(StoreUnreachableError("out", fault)).split("\n")
+    first, second = explain_error(error).split("\n")
     assert (first, second) == (f"{told.title}. out", f"{told.mend} (`{told.command}`)" if told.command else told.mend)
