@@ -155,6 +155,13 @@ def test_explanation_gives_each_tube_and_its_reasons() -> None:
     ]
 
 
+def test_shortest_stability_reported(sample: Catalogue) -> None:
+    items = [{"id": "001.001", "guid": "a"}, {"id": "001.002", "guid": "b"}]
+    asked = basket.read_basket({"contract": "C-100", "analyticsrequests": items}, sample.contracts, 9)
+    (tube,) = preanalytics.calculate(sample, asked.lines).tubes
+    assert tube.processing == ("Keep at 2–8 °C", "Keeps for 12 hours")
+
+
 def test_supporting_info_round_trip_keeps_foreign_values() -> None:
     info = supporting_info.SupportingInfo("10", "ARM", 60, ("x", "y=1"))
     assert supporting_info.parse_supporting_info(str(info)) == info

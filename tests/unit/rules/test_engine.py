@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from datetime import timedelta
 from pathlib import Path
 from string import Formatter
 from typing import Any
@@ -25,6 +26,7 @@ from lab_agent.rules.engine import (
 )
 from lab_agent.rules.rule import Finding, Severity, Violation, format_message
 from lab_agent.rules.translations import load_messages
+from tests.harness.field_defaults import misnamed_codes, other_defaults
 from tests.harness.paths import ROOT
 from tests.unit.fhir.sample import Wire, pr1, put
 from tests.unit.rules.sample import collected, item, judge, tube
@@ -62,6 +64,17 @@ def test_rules_say_what_people_and_clocks_decide() -> None:
     for rule in RULES:
         only_held = rule.severity is Severity.HOLD and not rule.may_refuse
         assert rule.allowed_severities == ({Severity.HOLD, Severity.WARN} if only_held else set(Severity))
+
+
+def test_missing_fields_are_nothing_and_codes_named_as_their_values() -> None:
+    assert other_defaults("lab_agent.rules") == {
+        "CatalogueHistory.cache_lifetime": timedelta(days=1),
+        "Facts.label_pattern": r"[0-9A-Za-z][0-9A-Za-z._\-]{2,29}",
+        "Facts.future_tolerance": timedelta(minutes=15),
+        "Facts.alignment_tolerance": timedelta(minutes=15),
+        "Facts.clock_tolerance": timedelta(minutes=2),
+    }
+    assert misnamed_codes("lab_agent.rules") == []
 
 
 def test_words_are_of_what_can_hold() -> None:
