@@ -78,6 +78,15 @@ def test_incompatible_items_use_separate_tubes(apart: dict[str, object]) -> None
     assert len(plan(lines(item(other), item(need("a")))).tubes) == 2
 
 
+def test_time_points_get_own_tubes_methods_supporting_info(sample: Catalogue) -> None:
+    """Each time point has its own tube, method and supporting information."""
+    asked = basket.read_basket({"contract": "C-100", "analyticsrequests": [{"id": "006.001", "guid": "g"}]}, sample.contracts, 9)
+    tubes = preanalytics.calculate(sample, asked.lines).tubes
+    assert [supporting_info.parse_supporting_info(str(tube.supporting_info)).minutes for tube in tubes] == [0, 60, 120]
+    assert len({tube.kind.method for tube in tubes}) == 3
+    assert {tube.guids for tube in tubes} == {("g",)}
+
+
 def test_required_specimen_types_added(sample: Catalogue) -> None:
     asked = basket.read_basket({"contract": "C-100", "analyticsrequests": [{"id": "002.015", "guid": "g"}]}, sample.contracts, 9)
     tubes = preanalytics.calculate(sample, asked.lines).tubes
