@@ -81,6 +81,8 @@ async def test_order_with_odd_ids_is_done(odd_ids: str, make_scenario: MakeScena
     assert (len(order.lines), bool(order.specimens), bool(order.answers)) == (4, True, True)
     await scenario.finish()
     assert {scenario.status(), *scenario.statuses()} == {"completed"}
+    if len(quote(odd_ids)) > 500:  # longer than an id may be, before it is decoded
+        return
 
     def encode(_: httpx.Request, response: httpx.Response) -> httpx.Response:
         kept = {name: value for name, value in response.headers.items() if name in {"etag", "content-type"}}
