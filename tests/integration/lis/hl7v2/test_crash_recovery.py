@@ -15,18 +15,57 @@ import pytest
 
 from lab_agent.lis.testing import make_correction, make_order, make_report
 from tests.fakes.hl7_lis import Hl7Lis
-from tests.harness.adapter_journal import kept_values
 from tests.harness.clock import DEADLINE
-from tests.harness.paths import ROOT
 from tests.harness.programs import free_port
 from tests.harness.proof import FIGURES
 
 PROCESS = """
-import asyncio, sys
+import asyncio, os, sys
 from pathlib import Path
 from lab_agent.lis.hl7v2 import Hl7v2Adapter, Hl7v2Settings
-from lab_agent.lis.testing import make_order
-from tests.harness.adapter_journal import Journal
+from lab_agent.lis.testing import make_order, resume_submit
+
+class Journal:
+    def __init__(self, path):
+        self.path = path
+    def lines(self):
+        return [line for line in self.path.read_text().split("\\n")[:-1]] if self.path.exists() else []
+    def commit(self, line):
+        with self.path.open("a") as file:
+            file.write(line + "\\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+class JournalInbox:
+    def __init__(self, journal):
+        self.journal = journal
+    async def accept_all(self, messages):
+        return frozenset([name for name, content in messages.items() if await self.accept(name, content)])
+    async def find_accepted(self, messages):
+        return frozenset([name for name in messages if await self.was_accepted(name)])
+    async def was_accepted(self, message):
+        return any(line.split("|")[0] == message for line in self.journal.lines())
+    async def accept(self, message, content):
+        if await self.was_accepted(message):
+            return False
+        self.journal.commit(f"{message}|{content.observations[0].value_quantity.value}")
+        return True
+    async def reject(self, message, reason, *, raw=None):
+        raise AssertionError(reason)
+    async def alert(self, key, text):
+        assert text is None, text
+
+async def hand_over(adapter, journal, seed):
+    order, lines = make_order(seed), journal.lines()
+    if f"done {seed}" in lines:
+        return
+    if f"prepared {seed}" in lines:
+        assert await resume_submit(adapter, order, prepared_committed=True)
+    else:
+        await adapter.prepare(order)
+        journal.commit(f"prepared {seed}")
+        await adapter.submit(order)
+    journal.commit(f"done {seed}")
 
 async def main(base, orders, results, duplicates, count, one_line):
     links = {"orders": {"role": "client", "port": orders}, "results": {"role": "server", "port": results}}
@@ -35,14 +74,14 @@ async def main(base, orders, results, duplicates, count, one_line):
     adapter, journal = Hl7v2Adapter(settings, "hl7v2"), Journal(base / "journal")
     while True:
         try:
-            await adapter.start(journal)
+            await adapter.start(JournalInbox(journal))
             break
         except Exception:
             await asyncio.sleep(0.02)
     print("up", flush=True)
     for seed in range(count):
-        await journal.hand_over(adapter, make_order(seed))
-    while len([line for line in journal.lines if line.startswith("kept|")]) < count:
+        await hand_over(adapter, journal, seed)
+    while len([line for line in journal.lines() if "|" in line]) < count:
         await asyncio.sleep(0.005)
     await adapter.stop()
 
@@ -52,8 +91,7 @@ asyncio.run(main(Path(base), int(orders), int(results), duplicates, int(count), 
 
 
 async def started(*words: object) -> asyncio.subprocess.Process:
-    arguments = (sys.executable, "-c", PROCESS, *map(str, words))
-    return await asyncio.create_subprocess_exec(*arguments, cwd=ROOT, stdout=asyncio.subprocess.PIPE)
+    return await asyncio.create_subprocess_exec(sys.executable, "-c", PROCESS, *map(str, words), stdout=asyncio.subprocess.PIPE)
 
 
 async def killed(process: asyncio.subprocess.Process, after: float) -> bool:
@@ -101,5 +139,6 @@ async def test_adapter_killed_repeatedly_no_duplicates_no_loss(
     assert done == kills
     assert sorted(lis.accepted_ids) == keys
     FIGURES.add(kills=kills)
-    assert sorted(kept_values(tmp_path / "journal")) == sorted(values)
+    kept = [line.split("|")[1] for line in (tmp_path / "journal").read_text().splitlines() if "|" in line]
+    assert sorted(kept) == sorted(values)
     assert not lis.unacknowledged
