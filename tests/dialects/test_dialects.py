@@ -70,7 +70,10 @@ def connect(cli: Cli, lab: LaboratoryFolder, dialect: Dialect, file: Path) -> tu
     return missing, found
 
 
-@pytest.mark.parametrize("dialect", dialects(), ids=lambda dialect: dialect.name)
+FIRST, *OTHERS = (pytest.param(each, id=each.name) for each in dialects())
+
+
+@pytest.mark.parametrize("dialect", [FIRST, *(pytest.param(*each.values, id=each.id, marks=pytest.mark.slow) for each in OTHERS)])
 def test_dialect_is_connected_by_what_try_proposes(cli: Cli, lab: LaboratoryFolder, dialect: Dialect) -> None:
     file = set_up(lab, dialect)
     missing, found = connect(cli, lab, dialect, file)

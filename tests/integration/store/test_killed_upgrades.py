@@ -40,6 +40,7 @@ def upgrade_killed_everywhere(url: str, folder: Path, step: int) -> list[dict[st
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("step", [9, pytest.param(STEP, marks=pytest.mark.proof)], ids=["some", "each"])
 def test_upgrade_killed_at_a_statement_has_changed_nothing(url: str, fresh: str, tmp_path: Path, step: int) -> None:

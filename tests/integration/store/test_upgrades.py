@@ -55,7 +55,10 @@ def test_each_migration_names_the_oldest_program_that_can_go_on() -> None:
         assert oldest <= script.revision
 
 
-@pytest.mark.parametrize("first", sorted(known_revisions()))
+FIRST, *LATER = sorted(known_revisions())
+
+
+@pytest.mark.parametrize("first", [FIRST, *(pytest.param(each, marks=pytest.mark.slow) for each in LATER)])
 def test_upgrade_from_every_schema_keeps_every_row(url: str, fresh: str, first: str) -> None:
     upgrade_to(url, first)
     fill(url)
@@ -236,6 +239,7 @@ def _upgrade_in_process(url: str, folder: Path, start: Any) -> None:
         upgrade(url)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("with_data", [False, True], ids=["new", "with data"])
 def test_four_upgrades_at_once_are_one(url: str, fresh: str, tmp_path: Path, with_data: bool) -> None:
     before: Any = {}
