@@ -7,6 +7,7 @@ import itertools
 import random
 import signal
 import subprocess
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -59,6 +60,8 @@ _PATIENCE, _LONG_PATIENCE = 6.0, 25.0
 _LONGEST_PAUSE = 1.5
 _STALLED = 30.0
 """Seconds without any change after which what has not ended is lost."""
+_START_EVERY = 20.0
+"""Seconds between two starts at the end: what a bad day holds is looked at ever more rarely, and at each start."""
 _AT_ONCE = 6
 _ENDED = frozenset({"completed", "cancelled"})
 _CLOSED_JOBS = frozenset({"done", "obsolete"})
@@ -155,6 +158,7 @@ class KilledInstallation:
         self.clinic = self._program("clinic", "tests.harness.killed_clinic", *clinic)
         self._by_name = {each.name: each for each in (self.agent, self.api, self.lis, self.clinic)}
         self.wanted = 0
+        self._start_again_at = 0.0
 
     def _program(self, name: str, module: str, *words: str) -> KilledProgram:
         return KilledProgram(name, module, words, self.workspace.folder, self.workspace.logs / f"{name}.log")
@@ -211,12 +215,17 @@ class KilledInstallation:
 
     async def wait_until_ended(self) -> None:
         """Wait until everything has ended on all sides; fail once nothing has moved for long."""
+        self._start_again_at = time.monotonic() + _START_EVERY
         await wait_until_ended(self._look_twice, _STALLED)
 
     async def _look_twice(self) -> str:
         """What has not ended yet; an order on its way to the service is nowhere, and has arrived a second later."""
         for program in self._by_name.values():
             assert program.process is None or program.process.poll() is None, f"seed {self.seed}: the {program.name} has ended"
+        if time.monotonic() > self._start_again_at:
+            await self.agent.kill()
+            self.agent.start()
+            self._start_again_at = time.monotonic() + _START_EVERY
         if unfinished := await self._unfinished():
             return f"seed {self.seed}: {unfinished}"
         await asyncio.sleep(1)
@@ -281,7 +290,7 @@ class KilledInstallation:
         failed = [f"{each.name}: {each.detail}" for each in checks.checks if not each.ok]
         assert not failed, f"seed {self.seed}: {failed[:5]}"
         self._check_lis(orders)
-        assert not (dead := self._ask("SELECT kind, state FROM jobs WHERE state NOT IN ('done', 'obsolete')")), dead
+        await wait_until(lambda: not self._open_jobs(), "every job at its end: a result may just be sent again")
         assert not (refused := self._ask("SELECT reason FROM refused_messages")), f"seed {self.seed}: {refused}"
         answers = sum(line["answers"] for line in self.journal.read() if "asked" in line)
         figures.add(orders=len(orders), values_compared=values, API_answers_compared=answers, lost=0, twice=0)
