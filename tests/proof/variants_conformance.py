@@ -38,6 +38,14 @@ VARIANTS: tuple[Mutant, ...] = (
         f"{SANDBOX}test_endpoints.py::test_basket_functions_forwarded_with_laboratory_credentials",
     ),
     fault(
+        "1.2_function_at_another_address",
+        "serves one of the four functions at another address",
+        "lab_api/app.py",
+        'f"{prefix}/preanalytics", endpoints',
+        'f"{prefix}/tubes", endpoints',
+        f"{API}test_openapi_describes_every_response",
+    ),
+    fault(
         "1.3_half_the_nomenclature",
         "leaves the last item out of the nomenclature",
         "lab_api/response_cache.py",
@@ -132,6 +140,14 @@ VARIANTS: tuple[Mutant, ...] = (
         "lifetime = default if own is None else own",
         "lifetime = default",
         f"{API}test_contract_cache_lifetime_overrides_default",
+    ),
+    fault(
+        "1.16_patient_beside_the_order",
+        "leaves the patient in the medical part of an order",
+        "lab_agent/serialization/__init__.py",
+        '    identity = tree.pop("patient")\n',
+        '    identity = dict(tree["patient"])\n',
+        "unit/serialization/test_validation.py::test_medical_part_contains_no_patient_data",
     ),
     fault(
         "1.17_global_identifier_lost",

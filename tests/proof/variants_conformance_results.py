@@ -63,6 +63,14 @@ VARIANTS: tuple[Mutant, ...] = (
         f"{BUILDER}test_resources_match_interface",
     ),
     fault(
+        "2.68_absolute_addresses_alone",
+        "sends no document with a relative url",
+        "lab_agent/fhir/report_builder.py",
+        '    return "url" in form\n',
+        '    return form.get("url", "").startswith("https:")\n',
+        "integration/results/test_operator_results.py::test_order_wide_document_has_link_and_lines",
+    ),
+    fault(
         "2.69_parts_run_together",
         "gives two reports one identifier",
         "lab_agent/fhir/content_digest.py",
