@@ -191,7 +191,7 @@ def test_share_of_a_long_test(monkeypatch, share, expected):
     assert proof.share_of(1000, at_least=3) == expected
 
 
-@pytest.mark.timeout(200)
+@pytest.mark.timeout(600)
 def test_variant_is_found_only_by_a_test_that_fails_beside_it(tmp_path, monkeypatch):
     """The runner on a proof of one quick test: a variant that it must find, and one that nobody can."""
     lives = replace(SHARE_IGNORED, name="comment", old="As many of", new="So many of")
