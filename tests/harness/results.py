@@ -271,13 +271,6 @@ class ResultsBench:
     async def order_status(self) -> Any:
         return await read_order_status(self.partner, self.placed)
 
-    async def change_order(self, **changes: Any) -> None:
-        def write(uow: Any) -> None:
-            uow.orders.save(replace(uow.orders.get_for_update(self.order.key), **changes))
-            uow.commit()
-
-        await self.store.run(write)
-
     async def change_work_order(self, **changes: Any) -> None:
         """Change what is stored of the laboratory system's part of the order."""
 

@@ -43,8 +43,3 @@ def fill(folder: Path) -> Path:
 def remount_read_only(folder: Path) -> None:
     """Let nothing be written there any more."""
     subprocess.run(["mount", "-o", "remount,ro", str(folder)], check=True, capture_output=True)
-
-
-def remount_writable(folder: Path) -> None:
-    """Undo `remount_read_only`."""
-    subprocess.run(["mount", "-o", "remount,rw", str(folder)], check=True, capture_output=True)
