@@ -75,7 +75,7 @@ class TestChoice:
     def at_definition(self, module: str) -> list[str]:
         """The tests of files that import the module, and those that run it; else those that run a module that imports it."""
         if module not in self._at_definition:
-            direct = [test for test, file in self._files.items() if module in self._importers[file]]
+            direct = [test for test, file in self._files.items() if {module, _OF_EVERY_MODULE} & self._importers[file]]
             direct.sort(key=lambda test: not self._is_own(test, module))
             near = _different_first(self._by_module[module], self._rank)
             self._at_definition[module] = list(dict.fromkeys([*direct, *islice(near, MOST_TESTS)])) or list(
@@ -104,6 +104,10 @@ def _different_first(tests: Mapping[str, frozenset[Any]], rank: Callable[[str], 
         kinds[tests[test]].append(test)
     for turn in zip_longest(*kinds.values()):
         yield from (each for each in turn if each is not None)
+
+
+_OF_EVERY_MODULE = "tests.harness.field_defaults"
+"""What a file of tests imports that asks the definitions of all modules of a package."""
 
 
 def _importers(files: Iterable[str]) -> dict[str, set[str]]:

@@ -12,7 +12,6 @@ from lab_agent.catalogue.model import Catalogue, Container, Contract, Item, Requ
 from lab_agent.catalogue.preanalytics import calculate
 from lab_agent.catalogue.turnaround import Turnaround
 from lab_agent.errors import UnknownContractError
-from tests.harness.field_defaults import misnamed_codes, other_defaults
 
 T5, T9 = Container("T5", "T5", "tube", Decimal(5), Decimal("0.5")), Container("T9", "T9", "tube")
 
@@ -77,13 +76,3 @@ def test_contract_and_item_are_found_by_their_codes() -> None:
         catalogue.item("D" * 60, "i")
     assert caught.value.problems[0].where == "contract"
     assert "D" * 51 not in caught.value.problems[0].what
-
-
-def test_missing_fields_are_nothing_and_codes_named_as_their_values() -> None:
-    assert other_defaults("lab_agent.catalogue") == {
-        "BasketProblem.code": "invalid",
-        "BasketProblems.collected": [],
-        "ExactPacker._known_failures": {},
-        "Container.dead_volume": Decimal(0),
-    }
-    assert misnamed_codes("lab_agent.catalogue") == []

@@ -7,7 +7,6 @@ from enum import StrEnum
 import pytest
 
 from lab_agent.domain import state_machines
-from lab_agent.domain.order_choice import Misfit
 from lab_agent.domain.state_machines import (
     JOB_TRANSITIONS,
     LINE_TRANSITIONS,
@@ -17,9 +16,7 @@ from lab_agent.domain.state_machines import (
     Transitions,
     transition,
 )
-from lab_agent.domain.values import CodeableConcept
 from lab_agent.errors import InvalidTransitionError
-from tests.harness.field_defaults import misnamed_codes, other_defaults
 
 LEGAL: dict[str, tuple[Transitions[StrEnum], str]] = {
     "order": (
@@ -137,28 +134,3 @@ def test_state_becomes_what_the_matrix_allows_and_nothing_else(name: str) -> Non
 )
 def test_group_of_states_has_its_members(group: str, states: str) -> None:
     assert {each.value for each in getattr(state_machines, group)} == set(states.split())
-
-
-def test_missing_fields_are_nothing_and_codes_named_as_their_values() -> None:
-    """Codes are stored and shown: a value changes only with a migration."""
-    nothing, received = CodeableConcept(), "ReceivedTask.code ReceivedRequest.code ReceivedContainer.type"
-    received += " ReceivedSpecimen.type ReceivedSpecimen.method ReceivedSpecimen.body_site"
-    assert other_defaults("lab_agent.domain") == {
-        **dict.fromkeys(received.split(), nothing),
-        "HumanName.where": "Patient.name[0]",
-        "Document.content_type": "application/pdf",
-        "ReportedObservation.status": "final",
-        "LabOrder.schema_version": 1,
-        "LabelPool.check_digit": "none",
-        "ReceivedPatient.where": "Patient",
-        "OrderRecord.state": "seen",
-        "LineRecord.state": "requested",
-        "RefusedMessage.state": "waiting",
-        "RefusedMessage.count": 1,
-        "RefusedMessage.is_kept": True,
-        "ReportRecord.state": "received",
-        "Backoff.first": 2.0,
-        "Backoff.longest": 300.0,
-        "WorkOrder.state": "accepted",
-    }
-    assert {type(each) for each in misnamed_codes("lab_agent.domain")} == {Misfit}, "these are words for people"
