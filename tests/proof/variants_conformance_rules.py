@@ -203,8 +203,8 @@ VARIANTS: tuple[Mutant, ...] = (
         "9.1_field_of_another_release",
         "sends a field that STU3 does not have",
         "lab_agent/fhir/report_builder.py",
-        '"effectiveDateTime": out',
-        '"effectiveInstant": out',
+        '"referenceRange": list',
+        '"referenceRanges": list',
         "acceptance/test_sent_bodies.py::test_every_body_of_the_demo_is_valid_stu3",
     ),
     fault(
