@@ -95,7 +95,7 @@ class ClockWatch:
         uow.jobs.bring_forward(
             now=now,
             due_after=now + self.longest_wait,
-            giving_way_after=now + timedelta(seconds=LONGEST_WAIT),
+            giving_way_after=now + max(self.longest_wait, timedelta(seconds=LONGEST_WAIT)),
             leased_after=now + self.lease,
         )
         uow.commit()

@@ -9,9 +9,9 @@ import sqlite3
 import tempfile
 import uuid
 import weakref
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, closing
+from contextlib import closing
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -141,17 +141,3 @@ def _remove(folder: Path, *engines: Engine) -> None:
     for engine in engines:
         engine.dispose()
     shutil.rmtree(folder, ignore_errors=True)
-
-
-def execute(store: SqlStore, statement: str, *values: object) -> None:
-    """Change a SQLite database behind the back of its store, as a bad disk or a restored backup does."""
-    with closing(sqlite3.connect(store._url.removeprefix("sqlite:///"))) as connection, connection:
-        connection.execute(statement, values)
-
-
-@asynccontextmanager
-async def open_store(path: Path) -> AsyncIterator[SqlStore]:
-    """A store on a new SQLite database."""
-    store = SqlStore(create_database(path), Cipher(new_key()))
-    yield store
-    await store.close()

@@ -224,7 +224,7 @@ class KilledInstallation:
             assert program.process is None or program.process.poll() is None, f"seed {self.seed}: the {program.name} has ended"
         if time.monotonic() > self._start_again_at:
             await self.agent.kill()
-            self.agent.start()
+            self._start_agent(())
             self._start_again_at = time.monotonic() + _START_EVERY
         if unfinished := await self._unfinished():
             return f"seed {self.seed}: {unfinished}"

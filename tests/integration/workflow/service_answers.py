@@ -8,10 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 
+from lab_sandbox.faults.plan import FaultPlan, FaultRule
+
 if TYPE_CHECKING:
+    from tests.harness.world import World
     from tests.integration.workflow.conftest import Scenario
 
 Change = Callable[[httpx.Request, httpx.Response], httpx.Response]
+
+
+def inject(world: World, **rule: Any) -> None:
+    """Let the service have this fault, and no other, from now on."""
+    world.service.faults.activate(FaultPlan(faults=(FaultRule.model_validate(rule),)))
 
 
 def change_answers(scenario: Scenario, applies: Callable[[httpx.Request], bool], change: Change) -> Callable[[], None]:

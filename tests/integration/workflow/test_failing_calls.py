@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, get_args
+from typing import get_args
 
 import pytest
 
@@ -15,18 +15,14 @@ from lab_agent.metrics import Metrics
 from lab_agent.worker.outages import PAUSE_OUTAGE
 from lab_agent.worker.schedule import PollInterval, PollTask
 from lab_agent.workflow.order_reading import ASKED_TO_WAIT
-from lab_sandbox.faults.plan import FaultPlan, FaultRule, Poison
+from lab_sandbox.faults.plan import FaultPlan, Poison
 from tests.harness.orders import templates
 from tests.harness.world import SimulatedAgent, World
 from tests.integration.workflow.conftest import MakeScenario, Scenario, parametrize_first, pick_template
-from tests.integration.workflow.service_answers import answer_with, change_answers, is_read_of
+from tests.integration.workflow.service_answers import answer_with, change_answers, inject, is_read_of
 
 WORDS = "Ivanova is not shown"
 """What the service says beside a Retry-After: it may name the patient."""
-
-
-def inject(world: World, **rule: Any) -> None:
-    world.service.faults.activate(FaultPlan(faults=(FaultRule.model_validate(rule),)))
 
 
 async def work_until_fault(world: World, agent: SimulatedAgent) -> None:

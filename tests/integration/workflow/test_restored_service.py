@@ -24,9 +24,10 @@ from lab_agent.fhir.report_builder import FINAL_STATUSES
 from lab_agent.ports.exchange import Json, SavedResource
 from lab_agent.workflow.operator_results import SentSpan, upload_again
 from lab_agent.workflow.result_inbox import StoreInbox
-from lab_sandbox.faults.plan import FaultPlan, FaultRule
+from lab_sandbox.faults.plan import FaultPlan
 from lab_sandbox.references import Ref
 from tests.integration.workflow.conftest import MakeScenario, Scenario, parametrize_first, pick_template
+from tests.integration.workflow.service_answers import inject
 
 
 @dataclass
@@ -257,19 +258,15 @@ async def test_report_unreadable_before_its_task_is_set_is_read_again(
     clinic.watch(monkeypatch)
     await scenario.process_all()
     await clinic.report(scenario.world.lis.submitted[0])
-    faults.activate(plan({"kind": "status", "status": 503, "route": "GET /fhir/Task/*"}))
+    inject(scenario.world, kind="status", status=503, route="GET /fhir/Task/*")
     for _ in range(3):
         await scenario.agent.run_jobs(JobKind.MATCH_REPORT, JobKind.DELIVER_REPORT, JobKind.UPDATE_LINE_TASK)
-    faults.activate(plan({"route": "GET /fhir/DiagnosticReport/*", **answer}))
+    inject(scenario.world, route="GET /fhir/DiagnosticReport/*", **answer)
     await scenario.world.drain(scenario.agent, until=timedelta(minutes=10))
     assert faults.fired
     faults.activate(FaultPlan())
     await scenario.world.drain(scenario.agent, until=timedelta(minutes=10))
     await clinic.expect_all_done()
-
-
-def plan(rule: dict[str, Any]) -> FaultPlan:
-    return FaultPlan(faults=(FaultRule.model_validate(rule),))
 
 
 async def test_id_given_to_another_resource_counts_as_lost(finish: Finish, monkeypatch: pytest.MonkeyPatch) -> None:
