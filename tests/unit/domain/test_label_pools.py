@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 from pydantic import ValidationError
 
-from lab_agent.catalogue import supporting_info
-from lab_agent.catalogue.supporting_info import SupportingInfo
 from lab_agent.domain.label_pools import (
     IdentifierPattern,
     LabelPool,
@@ -44,26 +44,17 @@ def test_label_follows_its_pattern() -> None:
     assert LabelPool("p", "%/##", 1, 99, "gs1").label(12) == f"{gs1_check_digit([1, 2])}/12"
 
 
-def test_contract_pool_preferred_over_shared_pool() -> None:
-    everybody, own = LabelPool("all", "#", 1, 9), LabelPool("own", "#", 1, 9, contracts=frozenset({"C-2"}))
-    assert find_pool((everybody, own), "C-1") is everybody
-    assert find_pool((everybody, own), "C-2") is own
-    assert find_pool((own,), "C-1") is None
-    second = LabelPool("second", "####-####", 1, 9, second=True)
-    assert find_pool((second,), "C-1") is None
-    assert find_second_label_pool((everybody, second), "C-1", IdentifierPattern("0000-0000")) is second
-    assert find_second_label_pool((everybody, second), "C-1", IdentifierPattern("000-000-000")) is None
-
-
-def test_second_pool_of_the_contract_is_preferred() -> None:
-    everybody, own = (
-        LabelPool("all", "####-####", 1, 9, second=True),
-        LabelPool("own", "####-####", 1, 9, contracts=frozenset({"C-2"}), second=True),
+@pytest.mark.parametrize("second", [False, True])
+def test_contract_pool_preferred_over_shared_pool(second: bool) -> None:
+    everybody, own, other = (
+        LabelPool("p", "####-####", 1, 9, contracts=contracts, second=which)
+        for contracts, which in ((None, second), (frozenset({"C-2"}), second), (None, not second))
     )
     pattern = IdentifierPattern("0000-0000")
-    assert find_second_label_pool((everybody, own), "C-2", pattern) is own
-    assert find_second_label_pool((everybody, own), "C-1", pattern) is everybody
-    assert find_second_label_pool((own,), "C-1", pattern) is None
+    find = partial(find_second_label_pool, pattern=pattern) if second else find_pool
+    for contract, pools, found in (("C-2", (everybody, own), own), ("C-1", (own, everybody), everybody), ("C-1", (own, other), None)):
+        assert find(pools, contract) is found
+    assert find_second_label_pool((everybody,), "C-1", IdentifierPattern("000-000-000")) is None
 
 
 def test_second_pool_matches_every_barcode_shape() -> None:
@@ -104,9 +95,3 @@ def test_invalid_pool_rejected(wrong: dict[str, object]) -> None:
     assert ApiPoolSettings.model_validate({"name": "p", "pattern": "##", "last": 9}).last == 9
     with pytest.raises(ValidationError):
         ApiPoolSettings.model_validate({"name": "p", "pattern": "##", "last": 9, **wrong})
-
-
-def test_second_barcode_round_trips_in_supporting_info() -> None:
-    said = SupportingInfo("10", None, 60, ("own",), ("1234-5678", "111-222-333"))
-    assert str(said) == "specimen=10,time=60,second=1234-5678,second=111-222-333,own"
-    assert supporting_info.parse_supporting_info(str(said)) == said
