@@ -52,7 +52,11 @@ def test_contract_pool_preferred_over_shared_pool(second: bool) -> None:
     )
     pattern = IdentifierPattern("0000-0000")
     find = partial(find_second_label_pool, pattern=pattern) if second else find_pool
-    for contract, pools, found in (("C-2", (everybody, own), own), ("C-1", (own, everybody), everybody), ("C-1", (own, other), None)):
+    for contract, pools, found in (
+        ("C-2", (everybody, own), own),
+        ("C-1", (own, everybody), everybody),
+        ("C-1", (own, other), None),
+    ):
         assert find(pools, contract) is found
     assert find_second_label_pool((everybody,), "C-1", IdentifierPattern("000-000-000")) is None
 
