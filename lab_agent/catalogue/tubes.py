@@ -93,11 +93,6 @@ class Tube:
         shortest = min(kept, key=lambda each: (each.hours, each.text), default=None)
         return (*self.kind.processing, shortest.text) if shortest else self.kind.processing
 
-    @property
-    def supporting_info(self) -> SupportingInfo:
-        """What must come back with the Specimen, but for second barcodes."""
-        return self._make_supporting_info(())
-
     def _make_supporting_info(self, second_labels: tuple[str, ...]) -> SupportingInfo:
         values = sorted({value for part in self.parts for value in part.need.requirement.supporting_info})
         kind = self.kind

@@ -78,15 +78,6 @@ def test_incompatible_items_use_separate_tubes(apart: dict[str, object]) -> None
     assert len(plan(lines(item(other), item(need("a")))).tubes) == 2
 
 
-def test_time_points_get_own_tubes_methods_supporting_info(sample: Catalogue) -> None:
-    """Each time point has its own tube, method and supporting information."""
-    asked = basket.read_basket({"contract": "C-100", "analyticsrequests": [{"id": "006.001", "guid": "g"}]}, sample.contracts, 9)
-    tubes = preanalytics.calculate(sample, asked.lines).tubes
-    assert [supporting_info.parse_supporting_info(str(tube.supporting_info)).minutes for tube in tubes] == [0, 60, 120]
-    assert len({tube.kind.method for tube in tubes}) == 3
-    assert {tube.guids for tube in tubes} == {("g",)}
-
-
 def test_required_specimen_types_added(sample: Catalogue) -> None:
     asked = basket.read_basket({"contract": "C-100", "analyticsrequests": [{"id": "002.015", "guid": "g"}]}, sample.contracts, 9)
     tubes = preanalytics.calculate(sample, asked.lines).tubes
@@ -236,29 +227,10 @@ def test_each_guid_covered_and_no_other_appears(asked: list[BasketLine]) -> None
     assert {guid for each in specimens for guid in each["guids"]} == given_guids
 
 
-def fits(part: Iterable[int], sizes: list[int], together: object) -> bool:
-    held = list(part)
-    return sum(sizes[i] for i in held) <= 45 and all(together(i, j) for i in held for j in held if i < j)  # type: ignore[operator]
-
-
 def test_whole_basket_needs_no_more_tubes_than_parts() -> None:
     """Seventeen tests need no more tubes than six of them and the other eleven."""
     one, two = [10, 5, 3, 3, 3, 3], [12, 6, 6, 5, 4, 4, 4, 3, 3, 3, 3]  # 2.7 ml usable, seventeen tests
     assert [len(pack(sizes, 27, lambda _i, _j: True).tubes) for sizes in (one, two, one + two)] == [1, 2, 3]
-
-
-@pytest.mark.slow
-@given(st.lists(st.integers(1, 45), min_size=25, max_size=60), st.randoms(use_true_random=False))
-@settings(deadline=None)  # by the clock it fails on a loaded machine; the CPU is bounded below
-def test_large_baskets_stay_within_known_bound(sizes: list[int], random: Random) -> None:
-    """Also where some parts do not go together: a wrong lower bound would exceed what another packing needs."""
-    apart = {frozenset(random.sample(range(len(sizes)), 2)) for _ in range(len(sizes) // 4)}
-    packing = pack(sizes, 45, lambda i, j: frozenset((i, j)) not in apart)
-    free = pack(sizes, 45, lambda _i, _j: True)
-    assert free.lower_bound <= len(free.tubes) <= free.lower_bound * 3 / 2 + 1
-    assert free.lower_bound <= len(packing.tubes)
-    assert packing.lower_bound <= len(packing.tubes)
-    assert all(fits(tube, sizes, lambda i, j: frozenset((i, j)) not in apart) for tube in packing.tubes)
 
 
 @pytest.mark.slow

@@ -45,8 +45,6 @@ def cover(message: LabReport | LabRejection, codes: OrderCodes = CODES, **known:
         (report(), {"third": LineState.WITHDRAWN}, "L1 L2", "L1 L2"),
         (report(ReportStatus.PRELIMINARY), {}, "L1 L2", ""),
         # a line is named by its key, its item or the code of the laboratory, and the message may say what it completes
-        (report(lines=("L1",)), {}, "L1", "L1"),
-        (report(items=("001",)), {}, "L1", "L1"),
         (report(items=("HB",)), {}, "L1", "L1"),
         (report(completes=("002",)), {}, None, "L2"),
         (report(completes=()), {}, None, ""),
@@ -66,7 +64,6 @@ def cover(message: LabReport | LabRejection, codes: OrderCodes = CODES, **known:
         (report(barcode="T1"), {"codes": ONE_TUBE, "numbers": SECOND}, "L1 L2", None),  # no tube would ever name L2
         # what completes its own number completes no line where that is a number of several
         (report(accession="F1", completes=("F1",)), {"numbers": ("F1", "F2")}, None, "L1"),
-        (report(accession="F1", completes=("F1",)), {"numbers": ("F1", None)}, None, "L1"),
         (report(accession="F1", completes=("F1",)), {"numbers": ("F1", "F1")}, None, ""),
         (report(accession="F1", completes=("F1",)), {}, None, ""),
         # the laboratory's own code of a test is no extra test where the report gives the number of that test's line
@@ -97,7 +94,6 @@ def test_line_not_performed_is_not_completed() -> None:
 @pytest.mark.parametrize(
     ("named", "covered"),
     [
-        ({"lines": ("L1", "L3")}, (("L1",), ("L1",), ("L3",))),
         ({"items": ("001", "003")}, (("L1",), ("L1",), ("L3",))),
         ({"lines": ("L3",), "completes": ("003",)}, (("L3",), (), ("L3",))),
     ],
@@ -119,7 +115,6 @@ def test_withdrawn_line_skipped_where_another_matches(named: dict[str, Any], cov
             "L3 did not go to the lab",
         ),
         (report(accession="F2", items=("GLU-LIS",)), ("F2", "F2"), "GLU-LIS"),
-        (report(accession="F2", items=("GLU-LIS",)), (None, None), "GLU-LIS"),
         (report(completes=("999",)), (None, None), "999"),
     ],
 )

@@ -56,7 +56,6 @@ ODD: list[tuple[dict[str, Any], list[str]]] = [
         ["observations[0].reference_ranges[0].age"],
     ),
     ({"observations": ()}, ["observations"]),
-    ({"effective": PartialDate("1899")}, ["effective"]),
     ({"effective": PartialDate("0001")}, ["effective"]),
     ({"effective": datetime.min.replace(tzinfo=UTC)}, ["effective"]),
     ({"effective": datetime.min.replace(tzinfo=UTC), "issued": datetime.min.replace(tzinfo=UTC)}, ["effective", "issued"]),
@@ -69,13 +68,11 @@ ODD: list[tuple[dict[str, Any], list[str]]] = [
 
 MEANT: list[dict[str, Any]] = [
     {"effective": datetime(1900, 1, 1, tzinfo=UTC)},
-    {"issued": NOW + 24 * HOUR},
+    {"issued": NOW + 24 * HOUR},  # a zone that was mistaken, or a clock that is fast
     {"effective": NOW, "issued": NOW - 24 * HOUR},
     {"observations": (seen(reference_ranges=(ReferenceRange(age=Range(low=amount(0, "a"))),)),)},
     {"observations": (seen(reference_ranges=(ReferenceRange(age=Range(high=amount("0.5", "a"))),)),)},
     *({"effective": PartialDate(text)} for text in ("1900", "2025-12", "2026", "2026-03", "2026-03-03", "2026-03-04")),
-    {"issued": NOW + 23 * HOUR},  # a zone that was mistaken, or a clock that is fast
-    {"effective": NOW, "issued": NOW - 20 * HOUR},
     {"effective": NOW - 9000 * HOUR},  # a culture takes its time, and a correction comes when it comes
     {"status": ReportStatus.REGISTERED, "effective": NOW + 200 * HOUR, "observations": ()},
     {"status": ReportStatus.PARTIAL, "observations": ()},
@@ -98,10 +95,8 @@ def test_implausible_values_questioned_by_field(fields: dict[str, Any], where: l
     ("older", "newer"),
     [
         ({"version": 0, "sequence": 9}, {"version": 1, "sequence": 1}),
-        ({"version": 1, "sequence": 9}, {"version": 2, "sequence": 1}),
         ({"issued": NOW, "sequence": 9}, {"issued": NOW + HOUR, "sequence": 1}),
         ({"sequence": 1}, {"sequence": 2}),
-        ({"version": 1, "issued": NOW, "sequence": 1}, {"version": 1, "issued": NOW, "sequence": 2}),
         ({"version": 2, "issued": NOW, "sequence": 9}, {"issued": NOW + HOUR, "sequence": 1}),
         ({"issued": NOW + HOUR, "sequence": 1}, {"sequence": 2}),
     ],
@@ -133,10 +128,8 @@ def record(**more: Any) -> ReportRecord:
     ("message", "before", "newest", "expected"),
     [
         ({}, {}, {"sequence": 1}, True),
-        ({"issued": NOW + HOUR}, {}, {"sequence": 1}, True),
         ({}, {}, {"sequence": 2, "issued": NOW + HOUR}, True),
         ({}, {}, {"sequence": 2, "issued": NOW}, False),
-        ({"issued": NOW + 2 * HOUR}, {}, {"sequence": 2, "issued": NOW + HOUR}, False),
         ({"issued": NOW - HOUR}, {}, {"sequence": 2, "issued": NOW + HOUR}, False),
         ({}, {}, {"sequence": 2, "issued": None}, False),
         ({"version": 1}, {"version": 1}, {"sequence": 2, "version": 2, "issued": NOW}, True),
