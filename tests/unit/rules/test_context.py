@@ -80,7 +80,6 @@ def test_numbers_in_the_form_of_a_second_barcode_are_named(setting: str | None, 
 @pytest.mark.parametrize(
     ("volume", "quantity", "values"),
     [
-        ("0.5", "0.5", []),
         ("0.5", "0.49", [("0.49", "0.5")]),
         ("2.7", "2.7", []),
         ("2.7", "2.69", [("2.69", "2.7")]),
@@ -148,13 +147,10 @@ def test_clocks_differ_beyond_the_tolerance(seconds: int | None, difference: int
     [
         (0.4, "0 seconds"),
         (1, "1 second"),
-        (29, "29 seconds"),
         (31, "1 minute"),
         (60, "1 minute"),
-        (120, "2 minutes"),
         (1_799, "30 minutes"),
         (1_801, "1 hour"),
-        (7_200, "2 hours"),
         (43_199, "12 hours"),
         (43_201, "1 day"),
         (172_800, "2 days"),
