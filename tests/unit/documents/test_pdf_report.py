@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from decimal import Decimal
 from io import BytesIO
 from pathlib import Path
@@ -19,6 +18,7 @@ from lab_agent.domain.lab_messages import ReferenceRange, ReportedObservation
 from lab_agent.domain.values import Coding, PartialDate, Quantity
 from lab_agent.ports.documents import PrintError
 from lab_agent.settings.groups import ResultsSettings
+from tests.harness.documents import PNG
 from tests.harness.results import haemoglobin, make_report
 
 DEJAVU = Path("/usr/share/fonts/truetype/dejavu/DejaVuSans.ttf")
@@ -73,18 +73,16 @@ def said(**parts: Any) -> ReportedObservation:
 @pytest.mark.parametrize(
     ("one", "pages", "last"),
     [
-        (said(value_string=SENTENCE * 40), 1, "lazy dog."),
         (said(value_string=SENTENCE * 400 + "the end"), 4, "the end"),
         (said(value_string="W" * 2000 + "xyz"), 1, "Wxyz"),
         (said(value_string="a\n\n" * 100 + "the end"), 4, "the end"),
-        (said(code=Coding(code="c", display="N" * 2000 + "xyz")), 1, "Nxyz"),
         (said(code=Coding(code="c" * 5000)), 2, "c"),
         (said(reference_ranges=MANY_RANGES), 1, "age 39: 1.2 to 3.4 mmol/L"),
         (said(flags=("H",) * 500), 1, "H H"),
         (said(note=SENTENCE * 400 + "the end"), 4, "the end"),
         (said(value_string="<b>&amp;" * 500 + "xyz"), 2, ";xyz"),
     ],
-    ids=["text", "long text", "one word", "many lines", "one word's name", "code", "ranges", "flags", "note", "marks"],
+    ids=["long text", "one word", "many lines", "code", "ranges", "flags", "note", "marks"],
 )
 def test_oversized_cell_text_printed_below_table(one: ReportedObservation, pages: int, last: str) -> None:
     """What is too long for its cell is printed whole below the table."""
@@ -122,7 +120,6 @@ def test_excessive_text_raises_print_fault() -> None:
             print_report(make_report(said(value_string=text)), "77", Letterhead())
 
 
-PNG = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==")
 NO_PICTURE = "results.print_logo: is not a readable picture"
 
 

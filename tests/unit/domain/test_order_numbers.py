@@ -137,9 +137,10 @@ def test_system_follows_from_the_addresses(name: str, url: str) -> None:
 
 
 def test_systems_without_a_suffix_have_their_address() -> None:
-    assert SYSTEMS.old_orders == CodeSystem("https://lab.example/codes/mis", "")
-    assert (SYSTEMS.second_labels, WITHOUT_SECOND.second_labels) == (CodeSystem(SECOND, ""), None)
-    assert SYSTEMS.patients == "https://exchange.example/api/fhir/Patient"
+    systems = replace(SYSTEMS)
+    assert systems.old_orders == CodeSystem("https://lab.example/codes/mis", "")
+    assert (systems.second_labels, replace(WITHOUT_SECOND).second_labels) == (CodeSystem(SECOND, ""), None)
+    assert systems.patients == "https://exchange.example/api/fhir/Patient"
     slashes = CodeSystems(base_url="https://exchange.example/X//", lab_codes_url="https://lab.example/X/")
     assert slashes.nomenclature.url == "https://exchange.example/X/terminology/nomenclature"
     assert slashes.labels.url == "https://lab.example/X/labels"

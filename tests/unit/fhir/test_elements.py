@@ -18,22 +18,16 @@ ONE = {"x": 1}
     [
         (elements.items_of, None, []),
         (elements.items_of, "", [""]),
-        (elements.items_of, (1, 2), [1, 2]),
-        (elements.objects_of, ONE, [ONE]),
         (elements.objects_of, [ONE, 7, None, ONE], [ONE, ONE]),
-        (elements.objects_of, "x", []),
         (elements.object_of, ONE, ONE),
         (elements.object_of, [ONE], ONE),
         (elements.object_of, [ONE, ONE], None),
-        (elements.object_of, [], None),
         (elements.references_of, ["task/1", ONE, 7], [{"reference": "task/1"}, ONE]),
         (elements.references_of, "task/1", [{"reference": "task/1"}]),
         (elements.text_of, "\t a\u00a0", "a"),
-        (elements.text_of, ["a"], "a"),
         (elements.text_of, " ", None),
         (elements.text_of, 7, None),
         (elements.text_of, ["a", "b"], None),
-        (elements.word_of, 7, "7"),
         (elements.word_of, [0], "0"),
         (elements.word_of, True, None),
         (elements.word_of, Decimal(7), None),
@@ -41,8 +35,6 @@ ONE = {"x": 1}
         (elements.code_of, 7, None),
         (elements.codes_of, {"coding": [{"code": "A"}, {"code": 7}, {}, 1]}, {"A", "7"}),
         (elements.codes_of, [{"coding": {"code": "A"}}], {"A"}),
-        (elements.codes_of, "A", set()),
-        (elements.number_of, 0, 0),
         (elements.number_of, "5", 5),
         (elements.number_of, Decimal("5.0"), 5),
         (elements.number_of, Decimal("5.5"), None),
@@ -51,7 +43,6 @@ ONE = {"x": 1}
         (elements.number_of, "٣", None),
         (elements.number_of, "9" * 5000, None),
         (elements.number_of, True, None),
-        (elements.number_of, {}, None),
     ],
 )
 def test_value_is_read_where_it_means_one_thing(read: Any, value: Any, expected: Any) -> None:
@@ -66,7 +57,6 @@ def test_codes_compare_in_any_case(codes: set[str], has: bool) -> None:
 @pytest.mark.parametrize(
     ("found", "ours", "expected"),
     [
-        ({"a": ONE}, {"a": [ONE]}, {"a": [ONE]}),
         ({"a": [ONE]}, {"a": ONE}, {"a": ONE}),
         ({"a": [{"b": [1]}, {"b": [2]}]}, {"a": [{"b": 1}]}, {"a": [{"b": 1}, {"b": [2]}]}),
         ([{"a": 1}], {"a": [1]}, {"a": [1]}),
@@ -98,11 +88,8 @@ def reader(**body: Any) -> JsonReader:
     ("body", "read", "expected"),
     [
         ({"status": "ACTIVE"}, lambda found: found.fhir_code("status"), "active"),
-        ({"status": ["Active"]}, lambda found: found.fhir_code("status"), "active"),
         ({"a": ["x"]}, lambda found: found.text("a"), "x"),
-        ({"a": [{"b": "x"}]}, lambda found: found.child("a").text("b"), "x"),
         ({"a": [{"b": "x"}, {"b": "y"}]}, lambda found: found.child("a").text("b"), None),
-        ({"a": "task/1"}, lambda found: [str(each.target) for each in found.references("a")], ["task/1"]),
         (
             {"a": [" task/1 ", {"reference": "task/2"}]},
             lambda found: [str(e.target) for e in found.references("a")],

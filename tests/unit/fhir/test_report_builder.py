@@ -23,7 +23,7 @@ from lab_agent.domain.lab_messages import (
 )
 from lab_agent.domain.values import CodeableConcept, Coding, Quantity, Range
 from lab_agent.errors import DataInvalidError
-from lab_agent.fhir.content_digest import content_digest, stable_identifier
+from lab_agent.fhir.content_digest import stable_identifier
 from lab_agent.fhir.report_builder import (
     UploadContext,
     UploadLine,
@@ -195,7 +195,6 @@ def test_value_amended_only_by_change_after_final() -> None:
     assert status(_with(HB, value_quantity=twelve, issued=ISSUED + timedelta(hours=1)), known) == "final"
     assert known["RKEY.rep-1.hb"] == same["RKEY.rep-1.hb"]
     assert status(_with(HB), known) == "amended"
-    assert status(_with(HB), known) == "amended"
     assert status(_with(HB, value_quantity=twelve), known) == "amended"
     assert status(_with(HB, value_quantity=twelve, status=ObservationStatus.PRELIMINARY), known) == "amended"
 
@@ -227,11 +226,9 @@ def test_final_report_stays_final() -> None:
     assert again.report.body["status"] == "final"
 
 
-@pytest.mark.parametrize("observations", [(), (HB,), (HB, CLEAR)])
-@pytest.mark.parametrize("covered", [("L1",), ("L2",), ("L1", "L2"), ("L2", "L1")])
-def test_report_lists_every_line_that_it_covers(
-    covered: tuple[LineKey, ...], observations: tuple[ReportedObservation, ...]
-) -> None:
+@pytest.mark.parametrize("observations", [(), (HB, CLEAR)])
+@pytest.mark.parametrize("covered", [("L2",), ("L2", "L1")])
+def test_report_lists_every_line_that_it_covers(covered: Any, observations: Any) -> None:
     body = body_of(replace(REPORT, observations=observations), covered_lines=covered)
     expected = sorted(each.replace("L", "procedurerequest/pr") for each in covered)
     assert [each["reference"] for each in body["basedOn"]] == expected
@@ -257,14 +254,12 @@ SEVERAL = {"several_tests_code": "900.2"}
     ("items", "lines", "covered", "known", "code"),
     [
         ((), (), TWO, CODES, "001.001"),
-        (("004.001",), (), TWO, CODES, "004.001"),
         (("INR",), (), TWO, CODES, "004.001"),
         (("X9",), ("L1",), TWO, CODES, "009.009"),
         (("X",), ("L1",), TWO, CODES, "001.001"),
         ((), TWO, TWO, SEVERAL, "900.2"),
         (("001.001", "004.001"), TWO, TWO, SEVERAL, "900.2"),
         (("004.001",), TWO, TWO, SEVERAL, "004.001"),
-        ((), (LineKey("L2"),), (LineKey("L2"),), SEVERAL, "004.001"),
     ],
 )
 def test_report_code_names_its_test(items: Any, lines: Any, covered: Any, known: dict[str, Any], code: str) -> None:
@@ -280,10 +275,8 @@ def test_global_patient_referenced_by_identifier() -> None:
 
 def test_observations_without_id_distinguished_by_code_and_position() -> None:
     plan = plan_uploads(replace(REPORT, observations=(CLEAR, HB, replace(CLEAR, value_string="two"))), CONTEXT)
-    values = [each.identifier.value for each in plan.observations]
-    assert len(set(values)) == 3
-    assert values[0].endswith(".1")
-    assert values[2].endswith(".2")
+    first, _, last = (each.identifier.value for each in plan.observations)
+    assert (first[:-2], first[-2:], last[-2:]) == (last[:-2], ".1", ".2")
 
 
 def test_time_without_offset_rejected() -> None:
@@ -297,12 +290,6 @@ def test_identifiers_are_plain_short_and_unique(first: list[str], second: list[s
     assert re.fullmatch(r"[A-Za-z0-9._\-]{1,120}", one)
     as_written = [part or "" for part in first], [part or "" for part in second]
     assert (one == two) == (as_written[0] == as_written[1])
-
-
-def test_digest_ignores_non_content() -> None:
-    body = {"resourceType": "DiagnosticReport", "status": "final", "issued": "x"}
-    assert content_digest({**body, "id": "1", "meta": {"versionId": "2"}}, BASE) == content_digest(body, BASE)
-    assert content_digest({**body, "issued": "y"}, BASE) != content_digest(body, BASE)
 
 
 def test_sandbox_knows_every_status_that_is_sent() -> None:

@@ -37,26 +37,12 @@ from tests.unit.rules.sample import (
 )
 
 
-def same_test_twice(wire: Wire) -> None:
-    pr2(wire)["code"] = pr1(wire)["code"]
-    pr2(wire)["specimen"] = pr1(wire)["specimen"]
-
-
-def third_task(wire: Wire) -> None:
-    wire["line_tasks"].append({**wire["line_tasks"][0], "id": "t3"})
-
-
 def global_subject(wire: Wire) -> None:
     subject = {"identifier": {"system": "urn:global", "value": "G1"}}
     for where in (pr1, pr2, s1, s2):
         where(wire)["subject"] = subject
     answers(wire)["source"] = subject
     del wire["resources"]["Patient/p1"]
-
-
-def no_specimens(wire: Wire) -> None:
-    pr1(wire)["specimen"] = []
-    del pr2(wire)["specimen"]
 
 
 def container_before(code: str) -> Change:
@@ -74,10 +60,6 @@ def both_in_label_system(wire: Wire) -> None:
 
 def second_label_in(system: str | None) -> Change:
     return both(second_label("042.075", "1234-5678"), put(tube, "identifier", 1, to={"system": system, "value": "1234-5678"}))
-
-
-def another_old_order(wire: Wire) -> None:
-    pr1(wire)["basedOn"].append({"identifier": {"system": LAB + "/mis", "value": "54321-AB1CD-12345678"}})
 
 
 def foreign_extension(wire: Wire) -> None:
@@ -123,6 +105,7 @@ PERIOD: dict[str, Any] = {
 }
 
 
+ANOTHER_OLD_ORDER = {"identifier": {"system": LAB + "/mis", "value": "54321-AB1CD-12345678"}}
 SHARED_LABEL = put(s2, "container", 0, "identifier", 0, "value", to="10000001")
 
 
@@ -143,7 +126,7 @@ BAD: list[tuple[str, Change]] = [
     ("order.address", put(answers, "source", "reference", to="http://localhost:8080/fhir/Patient/p1")),
     ("order.address", put(pr1, "supportingInfo", to=[{"reference": "http://localhost/contract/c1"}])),
     ("order.contract-system-known", put(pr1, "supportingInfo", 0, "identifier", "system", to="https://other.example/agreement")),
-    ("order.one-task-per-request", third_task),
+    ("order.one-task-per-request", lambda wire: wire["line_tasks"].append({**wire["line_tasks"][0], "id": "t3"})),
     ("order.line-part-of", put(line_task, "partOf", to=None)),
     ("order.line-part-of", put(line_task, "partOf", 0, "reference", to="task/other")),
     ("order.reference-form", put(pr1, "specimen", 0, "reference", to="urn:uuid:4c1c")),
@@ -153,7 +136,7 @@ BAD: list[tuple[str, Change]] = [
     ("order.readable", lambda wire: (wire.update(unreadable=["Specimen/s1"]), wire["resources"].pop("Specimen/s1"))),
     ("order.readable", lambda wire: wire["resources"].pop("Specimen/s1")),
     ("order.readable", lambda wire: wire["resources"].pop("Patient/p1")),
-    ("order.has-specimens", no_specimens),
+    ("order.has-specimens", both(put(pr1, "specimen", to=[]), put(pr2, "specimen", to=None))),
     ("order.requisition", put(pr1, "requisition", to=None)),
     ("order.requisition", put(pr1, "requisition", "value", to="")),
     ("order.one-requisition", put(pr1, "requisition", "value", to="4712")),
@@ -178,7 +161,7 @@ BAD: list[tuple[str, Change]] = [
     ("line.code-system-spelling", system_of_code("https://exchange.example/api//terminology/nomenclature")),
     ("line.item", item("999.999")),
     ("line.item", item("01.001")),
-    ("line.repeat", same_test_twice),
+    ("line.repeat", lambda wire: pr2(wire).update(code=pr1(wire)["code"], specimen=pr1(wire)["specimen"])),
     ("line.time", put(pr1, "occurrenceDateTime", to="2026-03-02T09:00:00")),
     ("line.time", put(pr1, "occurrenceDateTime", to=None)),
     ("line.time-future", put(pr1, "occurrenceDateTime", to="2026-03-02T19:00:00+03:00")),
@@ -277,7 +260,7 @@ BAD: list[tuple[str, Change]] = [
     ("line.old-order", both(alone, follow_up(OLD_ORDER, "https://other.example/mis"))),
     ("line.old-order", both(alone, follow_up(OLD_ORDER, "https://clinic.example/orders"))),
     ("line.old-order", both(alone, follow_up(OLD_ORDER, LAB + "/labels"))),
-    ("line.old-order", both(alone, follow_up(OLD_ORDER), another_old_order)),
+    ("line.old-order", both(alone, follow_up(OLD_ORDER), lambda wire: pr1(wire)["basedOn"].append(ANOTHER_OLD_ORDER))),
     ("line.old-order-form", follow_up(OLD_ORDER, "https://clinic.example/orders")),
     ("line.old-order-system", both(alone, follow_up(OLD_ORDER, None))),
     ("line.old-order-system", both(alone, follow_up(OLD_ORDER, LAB + "/mis/"))),

@@ -96,10 +96,6 @@ def ours(*entries: tuple[str, str]) -> Change:
     return lambda wire: order_task(wire).update(meta={"security": rights(*entries)})
 
 
-def typeless(wire: Wire) -> None:
-    s1(wire)["container"].append({**tube(wire), "type": {"text": "tube"}})
-
-
 def two_old_numbers(wire: Wire) -> None:
     both(alone, follow_up("12345-ABCDE-12345678"))(wire)
     pr1(wire)["basedOn"].insert(0, {"identifier": {"value": "77"}})
@@ -221,7 +217,11 @@ ROWS: list[tuple[str, Change, dict[str, Any]]] = [
     ("tube.label-contradicts=refuse tube.type-fits=refuse", both(same_tube, kind(s2, "EDTA6")), {}),
     ("tube.label-shared=warn tube.type-missing=warn", both(same_tube, put(s2, "container", 0, "type", to={})), {}),
     ("specimen.patient=refuse tube.label-shared=warn", both(same_tube, put(s2, "subject", to=None)), {}),
-    ("tube.label-shared=warn tube.type-missing=warn", typeless, {}),
+    (
+        "tube.label-shared=warn tube.type-missing=warn",
+        lambda wire: s1(wire)["container"].append({**tube(wire), "type": {"text": "tube"}}),
+        {},
+    ),
     ("order.catalogue=hold tube.label-shared=warn", tube_twice, {"catalogue": None}),
     ("", put(tube, "type", to=None), {"catalogue": with_requirement(container=None)}),
     # without a catalogue a container beside a labelled tube may be what it travels in: it needs no barcode
