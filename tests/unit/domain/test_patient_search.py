@@ -78,6 +78,7 @@ def test_term_is_searched_for_as_it_is_written():
         (PatientCriteria(name="Petrova Anna"), "Anna Petrova", True),
         (PatientCriteria(name="Petrova", birth_date=BORN), "Petrova 12.04.1961", True),
         (PatientCriteria(name="Petrova", birth_date=BORN), "Petrova 1961-04-12", True),
+        (PatientCriteria(name="Petrova", birth_date=PartialDate("1961-04")), "Petrova|196104|", True),
         (PatientCriteria(name="Petrova", birth_date=BORN), "Petrova 04/12/1961", False),
     ],
 )
@@ -92,7 +93,7 @@ def test_terms_of_criteria_are_among_those_of_the_patient():
     assert criteria.birth_terms == {"born 1961", "born 1961-04", "born 1961-04-12"}
     assert PatientCriteria(birth_date=PartialDate("1961-04")).birth_terms == {"born 1961", "born 1961-04"}
     assert ANNA.search_terms == expected | {"born 1961-04-12", "name sergeevna", "name sidorova"}
-    assert PatientCriteria().search_terms == frozenset()
+    assert PatientCriteria().search_terms == PatientCriteria().birth_terms == frozenset()
 
 
 def test_words_and_numbers_are_compared_in_one_spelling():

@@ -63,6 +63,11 @@ def test_places_are_named_as_in_the_interface() -> None:
     assert format_answer_path((AnswerStep(link_id="drugs", repeat=2), AnswerStep(link_id="dose"))) == "drugs[2]/dose"
 
 
+@pytest.mark.parametrize("why", [{"is_foreign": True}, {"is_unaddressable": True}])
+def test_reference_that_cannot_be_followed_is_unusable(why: dict[str, bool]) -> None:
+    assert (ReferenceText(where="x", **why).is_unusable, ReferenceText(where="x").is_unusable) == (True, False)
+
+
 def test_request_of_two_lines_counts_once() -> None:
     one, two = request("1"), request("2")
     assert order(one, two, one, None).requests == (one, two)
