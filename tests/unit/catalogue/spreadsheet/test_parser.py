@@ -16,6 +16,7 @@ import pytest
 from lab_agent.catalogue.model import Catalogue
 from lab_agent.catalogue.spreadsheet import csv_files
 from lab_agent.catalogue.spreadsheet.cells import SpreadsheetProblems
+from lab_agent.catalogue.spreadsheet.diff import diff_tables
 from lab_agent.catalogue.spreadsheet.parser import build_catalogue
 from lab_agent.catalogue.spreadsheet.schema import SHEETS, SheetRow, SheetTable
 from lab_agent.catalogue.spreadsheet.xlsx_writer import write_workbook
@@ -179,6 +180,7 @@ def test_valid_text_and_number_survive_round_trip(tmp_path: Path, sheet: str, co
         read = csv_files.read_tables(source)
         assert [row.cells[column] for row in read[sheet].rows[: len(values)]] == list(values)
         assert csv_files.content_version(read) == csv_files.content_version(tables)
+        assert diff_tables(tables, read) == ()
 
 
 def test_line_ending_style_does_not_change_catalogue(folder: Path, book: Path) -> None:
