@@ -50,7 +50,7 @@ DONE, GONE = LineState.COMPLETED, LineState.WITHDRAWN
         ([candidate("A"), candidate("B", collected_at=FIRST)], (), None, {}),
         ([candidate("A"), candidate("B", collected_at=NOW + DAY + timedelta(microseconds=1))], (), "A", LATER),
         ([candidate("A"), candidate("B", collected_at=LAST)], (), "A", LATER),
-        ([candidate("A"), candidate("B", GONE)], (), "A", {"B": Misfit.WITHDRAWN}),
+        ([candidate("A"), candidate("B", GONE)], (), "A", {"B": "withdrawn"}),
         ([candidate("A"), candidate("B", GONE, patient=BERT)], (), None, {}),
         ([candidate("A", DONE), candidate("B", GONE, patient=BERT)], (), "B", {"A": Misfit.HAS_RESULTS}),
         ([candidate("A"), candidate("B", DONE, has_report=True)], (), None, {}),

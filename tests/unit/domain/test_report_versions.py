@@ -86,7 +86,7 @@ MEANT: list[dict[str, Any]] = [
 @pytest.mark.parametrize(("fields", "where"), [*ODD, *((fields, []) for fields in MEANT)])
 def test_implausible_values_questioned_by_field(fields: dict[str, Any], where: list[str]) -> None:
     """And everyday ones are not."""
-    problems = implausible_values(report(**fields), NOW)
+    problems = list(implausible_values(report(**fields), NOW))
     assert [problem.where for problem in problems] == where
     assert all(problem.hint for problem in problems)
 

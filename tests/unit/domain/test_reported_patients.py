@@ -59,6 +59,7 @@ def numbers(*pairs: tuple[str | None, str]) -> dict[str, Any]:
         (numbers((POLICY, "A0012345678")), "identifier"),
         (numbers((POLICY, "999")), "identifier"),
         (numbers((POLICY, "999"), (POLICY, "1234 5678")), ""),
+        (numbers((SERVICE + "/", "78")), "identifier"),
         (numbers((SERVICE + "/", "77")), ""),
         (numbers((f" {POLICY.upper()} ", "999")), "identifier"),
         (numbers((SERVICE, "77"), (POLICY, "999")), "identifier"),
