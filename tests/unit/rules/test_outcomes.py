@@ -13,7 +13,7 @@ from lab_agent.catalogue.model import QuestionType
 from lab_agent.catalogue.turnaround import Delayed, Notice, NoticePeriod, Stopped
 from lab_agent.domain.patient_identity import PatientMatch
 from lab_agent.rules.catalogue_history import CatalogueHistory, VersionPeriod
-from tests.unit.fhir.sample import Change, Wire, answers, patient, pr1, pr2, put, s1, s2, s3
+from tests.unit.fhir.sample import Change, Wire, answers, patient, pr1, pr2, put, resource, s1, s2, s3
 from tests.unit.rules.bad_orders import GOOD
 from tests.unit.rules.sample import (
     CATALOGUE,
@@ -250,6 +250,11 @@ ROWS: list[tuple[str, Change, dict[str, Any]]] = [
 @pytest.mark.parametrize(("expected", "change", "known"), ROWS)
 def test_order_is_judged_by_what_is_known(expected: str, change: Change, known: dict[str, Any]) -> None:
     assert outcomes(change, **known) == expected
+
+
+def test_second_patient_is_judged_where_the_first_has_no_birth_date() -> None:
+    old = put(resource("Patient/p2"), "birthDate", to="1890-01-01")
+    assert "patient.birth-possible=refuse" in outcomes(second_subject, put(patient, "birthDate", to=None), old)
 
 
 def test_no_rule_that_reads_the_clock_rejects_while_clocks_differ() -> None:
