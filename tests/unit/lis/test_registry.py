@@ -69,7 +69,6 @@ def test_valid_adapter_is_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     [
         ("from pydantic", "import no_such_thing\nfrom pydantic", "ModuleNotFoundError: No module named 'no_such_thing'"),
         ("from pydantic", "raise SystemExit(1)\nfrom pydantic", "SystemExit"),
-        ("from pydantic", "1 / 0\nfrom pydantic", "ZeroDivisionError"),
         ("from pydantic", "def (:\nfrom pydantic", "SyntaxError"),
         ("class Adapter", "class Adaptor", "AttributeError: module"),
         ("class Adapter:", "Adapter = 7\nclass Other:", "does not name a class"),
@@ -122,15 +121,6 @@ def test_package_nobody_can_read_is_told(tmp_path: Path, monkeypatch: Any, hidde
     (status,) = load_adapters({"mine": {}}, "mine").statuses
     assert ("mine-1.dist-info" in (status.reason or "")) is told
     assert (f"chmod -R go+rX {tmp_path}" in (status.reason or "")) is told
-
-
-def test_built_in_adapter_loaded_through_entry_point() -> None:
-    adapters = load_adapters({"a": {"adapter": "folder", "orders": "/o", "results": "/r"}, "b": {"adapter": "folder"}}, "a")
-    good, bad = adapters.statuses
-    assert good.is_loaded
-    assert good.source == "lab-agent"
-    assert "lis.b.orders: " in (bad.reason or "")
-    assert "lis.b.results: " in (bad.reason or "")
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """Which susceptibilities a message gives to which organism."""
 
-import sys
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -9,11 +8,9 @@ from lab_agent.domain.lab_messages import LabReport, ReportedObservation
 from lab_agent.domain.value_text import format_value
 from lab_agent.lis.hl7v2.field_map import default_field_map
 from lab_agent.lis.hl7v2.parser import parse_message
-from lab_agent.lis.hl7v2.results.microbiology import split_isolates
 from lab_agent.lis.hl7v2.results.obx_values import ObxValueReader
 from lab_agent.lis.hl7v2.results.report_merging import ParsedReport
 from lab_agent.lis.hl7v2.results.result_reader import ResultReader
-from lab_agent.lis.hl7v2.results.segment_groups import split_message
 
 MSH = "MSH|^~\\&|LIS||AGENT||20240518100000+0300||ORU^R01|1|P|2.5.1"
 TIMES = "|||20240517083000+0300|||||||||||||||20240518090000+0300|||F"
@@ -29,8 +26,10 @@ def drug(code: str, number: str, flag: str, unit: str = "mg/L", value: str = "2"
     return f"OBX|1|ST|{code}|{number}|{value}|{unit}||{flag}|||F"
 
 
-def read(*segments: str) -> list[ParsedReport]:
-    reader = ResultReader(ObxValueReader(default_field_map(), ZoneInfo("UTC")), lambda _: None)
+def read(*segments: str, **tables: dict[str, str]) -> list[ParsedReport]:
+    field_map = default_field_map()
+    field_map = field_map.model_copy(update={"tables": field_map.tables | tables})
+    reader = ResultReader(ObxValueReader(field_map, ZoneInfo("UTC")), lambda _: None)
     return reader.read(parse_message("\r".join((MSH, "PID|1||X", *segments)) + "\r"))
 
 
@@ -149,14 +148,6 @@ def test_bad_value_of_an_isolate_refuses_that_isolate_alone() -> None:
     assert [part.content.completes for part in parts if isinstance(part.content, LabReport) and part.name == "1"] == [()]
 
 
-@pytest.mark.slow
-def test_many_isolates_are_told_apart() -> None:
-    drugs = (drug(f"D{number}", str(number % 100), "S") for number in range(300))
-    said = reports(CULTURE, *(org(str(number), f"^O{number}") for number in range(100)), AST, *drugs)
-    assert said["F1/AST#42"] == ["ORG O42", "D42 2 mg/L S", "D142 2 mg/L S", "D242 2 mg/L S"]
-    assert len(said) == 101
-
-
 @pytest.mark.parametrize(
     ("status", "ast_line", "expected"), [("F", "LB", [None, None]), ("P", "LB", [None, None]), ("P", "LA", [None, ()])]
 )
@@ -172,42 +163,5 @@ def test_isolate_is_about_the_line_that_it_names(status: str, ast_line: str, exp
 
 
 def test_value_types_of_the_lis_are_read_before_isolates_are_told() -> None:
-    field_map = default_field_map()
-    tables = {**field_map.tables, "value_types": {"NUM": "NM"}}
-    reader = ResultReader(ObxValueReader(field_map.model_copy(update={"tables": tables}), ZoneInfo("UTC")), lambda _: None)
-    segments = (CULTURE, org("", ECOLI), org("", "10", "NUM", "COUNT"), AST, AMP_R)
-    parts = reader.read(parse_message("\r".join((MSH, "PID|1||X", *segments)) + "\r"))
+    parts = read(CULTURE, org("", ECOLI), org("", "10", "NUM", "COUNT"), AST, AMP_R, value_types={"NUM": "NM"})
     assert [part.problem for part in parts] == [None, None]
-
-
-def many_isolates(count: int) -> tuple[str, ...]:
-    """Organisms in one OBR, and for each an OBR with its number and one with OBR-26."""
-    cultures = (CULTURE, *(org(str(number), f"^O{number}") for number in range(count)))
-    numbered = (one for number in range(count) for one in (f"{AST}", drug("AMP", str(number), "S")))
-    linked = (one for number in range(count) for one in (f"{AST}|ORG^{number}", drug("CIP", "", "S")))
-    flagged = (drug(f"D{number}", "", "S") for number in range(count))
-    return (*cultures, *numbered, *linked, CULTURE.replace("F1", "F2"), org("", ECOLI), *flagged)
-
-
-@pytest.mark.slow
-def test_isolates_take_time_in_proportion_to_the_message() -> None:
-    """Four times the isolates are about four times the calls, whatever the speed of the machine."""
-    assert calls_to_split(many_isolates(80)) < 6 * calls_to_split(many_isolates(20))
-
-
-def calls_to_split(segments: tuple[str, ...]) -> int:
-    message = parse_message("\r".join((MSH, "PID|1||X", *segments)) + "\r")
-    groups = split_message(message, lambda _: False, lambda _: False).groups
-    calls = 0
-
-    def count(_frame: object, event: str, _argument: object) -> None:
-        nonlocal calls
-        calls += event == "call"
-
-    before = sys.getprofile()
-    sys.setprofile(count)
-    try:
-        list(split_isolates(groups))
-    finally:
-        sys.setprofile(before)
-    return calls
