@@ -21,11 +21,14 @@ CHART = Identifier(system="urn:chart", value="7")
 LINKS = {"orders": {"role": "client", "port": 1}, "folder": "x", "duplicates": "msh10"}
 
 
-def fields(order: LabOrder, segment: str, kind: str = "OML") -> list[list[str]]:
-    """The fields of every segment of that name; the first is at 1."""
+def sent(order: LabOrder, kind: str = "OML") -> list[str]:
     settings = Hl7v2Settings.model_validate(LINKS | {"order_message": kind})
-    text = OrderBuilder(settings).build_order(order, "1", NOW).decode()
-    return [line.split("|") for line in text.split("\r") if line.startswith(f"{segment}|")]
+    return OrderBuilder(settings).build_order(order, "1", NOW).decode().split("\r")
+
+
+def fields(order: LabOrder, segment: str) -> list[list[str]]:
+    """The fields of every segment of that name; the first is at 1."""
+    return [line.split("|") for line in sent(order) if line.startswith(f"{segment}|")]
 
 
 SERVICE_NUMBER = "42^^^https://exchange.example/fhir/Patient"
@@ -111,6 +114,5 @@ def test_unit_of_an_answer_is_in_its_field(
 )
 def test_notification_options_are_notes_of_the_patient(kind: str, options: dict[str, bool], notes: list[str]) -> None:
     given = tuple(NotificationOption(channel=channel, wanted=wanted) for channel, wanted in options.items())
-    settings = Hl7v2Settings.model_validate(LINKS | {"order_message": kind})
-    sent = OrderBuilder(settings).build_order(replace(make_order(3), notifications=given), "1", NOW).decode().split("\r")
-    assert sent[2 : 2 + len(notes) + 1] == [*notes, f"PV1|1|O|||||||||||||||||{make_order(3).key}"]
+    lines = sent(replace(make_order(3), notifications=given), kind)
+    assert lines[2 : 2 + len(notes) + 1] == [*notes, f"PV1|1|O|||||||||||||||||{make_order(3).key}"]

@@ -42,14 +42,9 @@ def identifiers(*pairs: tuple[str | None, str]) -> tuple[Identifier, ...]:
         ("PID|1||||||1980|U", ReportedPatient(birth_date=PartialDate("1980"), gender="unknown")),
         ("PID|1||||||19801399|O", ReportedPatient(gender="other")),
         ("PID|1||||||00000000|N", None),
-        ("PID|1||4711", ReportedPatient(identifiers=identifiers((None, "4711")))),
         (
             "PID|1|X|4711^^^MIS~4711^^^MIS|4712^^^A&1.2.3&ISO",
             ReportedPatient(identifiers=identifiers(("MIS", "4711"), (None, "X"), ("urn:oid:1.2.3", "4712"))),
-        ),
-        (
-            "PID|1||P1^^^http://exchange.example/fhir/Patient",
-            ReportedPatient(identifiers=identifiers(("http://exchange.example/fhir/Patient", "P1"))),
         ),
     ],
 )

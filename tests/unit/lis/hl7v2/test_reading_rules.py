@@ -1,17 +1,11 @@
 """Empty values, numbers that are none, flags, times, repeats, documents in texts: what is read, left out or refused."""
 
 from base64 import b64encode
-from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-from lab_agent.domain.ids import LineKey, OrderKey, ResourceId
 from lab_agent.domain.lab_messages import ReportStatus
-from lab_agent.domain.records import LineRecord
-from lab_agent.domain.report_coverage import OrderCodes, determine_coverage
-from lab_agent.domain.state_machines import LineState
 from tests.harness.documents import PDF, PNG
 from tests.harness.hl7_peer import Case, read_message, value_text
 
@@ -50,7 +44,6 @@ CASES = {
     "empty": values(FULL, EMPTY, said="5.1", left_out=NO_VALUE),
     "null": values(FULL, obx(K, '""'), said="5.1", left_out=NO_VALUE),
     "empty without status": values(FULL, obx(K, "", _11=""), said="5.1", left_out=NO_VALUE),
-    "empty preliminary": values(FULL, obx(K, "", _11="P"), said="5.1", left_out=NO_VALUE),
     "nothing": values(EMPTY, refused="none of its OBX has a value"),
     "nothing but a note": values(EMPTY, "NTE|1||haemolysed", refused="none of its OBX has a value"),
     "corrected to nothing": values(FULL, obx(K, "", _11="C"), refused=NO_VALUE),
@@ -75,7 +68,6 @@ CASES = {
     "times of an analyser": values(*ANALYSER, said="5.1, 5.1"),
     # one observation in several OBX
     "same twice": values(FULL, "NTE|1||a note", FULL.replace("|1|", "|2|", 1), said="5.1", left_out="OBX 2 is the same as OBX 1"),
-    "same time": values(CURVE[0], CURVE[0], said="5.1", left_out="OBX 2 is the same as OBX 1"),
     "corrected": values(obx(value="9.9", _11="W"), obx(_11="C"), said="5.1", left_out="OBX 1 (W) is corrected by OBX 2"),
     "wrong alone": values(obx(K, _11="W"), obx(_11="C"), refused="the status W"),
     "lines of ST": values(
@@ -101,8 +93,7 @@ CASES = {
         for kind, named in (("", ""), ("num", "NUM"), ("XX", "XX"))
     },
     "answer to a query": Case((msh(), "MSA|AA|Q1", OBR, FULL), "F1@LA: 5.1"),
-    "control": Case((msh(mode="Q"), "ZQC|1", "OBX|1|NM|x"), "", "", "ignored, because MSH-11 is Q", QUALITY),
-    "QCN": Case((msh(mode="Q", kind="QCN^J01"), "ZQC|1"), "", "", "ignored, because MSH-11 is Q", QUALITY),
+    "control": Case((msh(mode="Q", kind="QCN^J01"), "ZQC|1", "OBX|1|NM|x"), "", "", "ignored, because MSH-11 is Q", QUALITY),
     "MSH-16": Case((msh(rest="||||2"), OBR, FULL), "", "", "ignored, because MSH-16 is 2", QUALITY),
     "control specimen": Case(
         (msh(kind="OUL^R22"), CONTROL, OBR.replace("F1", "QC"), "OBX|1|XX|level", "SPM|2|T1||SER" + "|" * 7 + "P", OBR, FULL),
@@ -150,27 +141,10 @@ async def test_what_is_no_value_is_said_in_a_note(
     assert read.refused == ""
 
 
-@pytest.mark.parametrize(
-    ("segments", "shown"),
-    [
-        # a comment would not be sent, and nothing tells one from a second value
-        *(((obx(), obx(value="taken", unit="", kind=kind), obx(K)), [(None, "5.1"), ("2345-7/text", "taken"), (None, "5.1")])
-          for kind in ("ST", "TX", "FT")),
-        # fasting and after an hour: one LOINC code, told apart by the laboratory's own
-        ((obx(CODES[0]), obx(CODES[1], "9.1")), [("2345-7/G0", "5.1"), ("2345-7/G60", "9.1")]),
-    ],
-)  # fmt: skip
-async def test_values_of_one_code_have_ids_of_their_own(
-    tmp_path: Path, segments: tuple[str, ...], shown: list[tuple[str | None, str]]
-) -> None:
-    [report] = (await read_message(tmp_path, msh(), OBR, *segments)).reports
-    assert [(one.id, value_text(one)) for one in report.observations] == shown
-
-
-@pytest.mark.parametrize("field", ["^High", "H^High"])
-async def test_flag_without_a_code_is_read_by_its_name(tmp_path: Path, field: str) -> None:
-    [report] = (await read_message(tmp_path, msh(), OBR, obx(_8=field))).reports
-    assert [(one.flags, one.note) for one in report.observations] == [(("H",), None)]
+async def test_values_of_one_code_have_ids_of_their_own(tmp_path: Path) -> None:
+    """Fasting and after an hour: one LOINC code, told apart by the laboratory's own."""
+    [report] = (await read_message(tmp_path, msh(), OBR, obx(CODES[0]), obx(CODES[1], "9.1"))).reports
+    assert [(one.id, value_text(one)) for one in report.observations] == [("2345-7/G0", "5.1"), ("2345-7/G60", "9.1")]
 
 
 @pytest.mark.parametrize("segments", [(obx("Mrs Doe says^^L"), obx("Mrs Doe says^^L", "6")), (obx(kind="Mrs Doe says"),)])
@@ -187,30 +161,10 @@ async def test_test_code_by_the_map(tmp_path: Path, code: str) -> None:
     assert (report.items, report.completes) == (("A09.05",), None)
 
 
-NO_ITEM = "[results]\nitem = []\n"
-
-
 async def test_number_without_test_completes_what_it_means(tmp_path: Path) -> None:
     """Where neither a line nor a test is known, a final report completes what its number means, not the whole order."""
-    [report] = (await read_message(tmp_path, msh(), OBR.replace(L1, ""), FULL, mapping=NO_ITEM)).reports
+    [report] = (await read_message(tmp_path, msh(), OBR.replace(L1, ""), FULL, mapping="[results]\nitem = []\n")).reports
     assert (report.status, report.items, report.completes) == (ReportStatus.FINAL, (), ("F1",))
-
-
-@pytest.mark.parametrize(("numbers", "completed"), [(("F1", "F1"), [(), ()]), (("F1", "F2"), [("L1",), ("L2",)])])
-async def test_first_result_ends_no_other_line(
-    tmp_path: Path, numbers: tuple[str, str], completed: list[tuple[str, ...]]
-) -> None:
-    """One number for an order of two lines, and tests by codes that nobody mapped: the first result ends neither line."""
-    codes = OrderCodes({"001": [LineKey("L1")], "002": [LineKey("L2")]})
-    now = datetime(2026, 1, 2, tzinfo=UTC)
-    accepted = LineRecord(key=LineKey(""), order=OrderKey("R"), task_id=ResourceId("T"), state=LineState.ACCEPTED, changed_at=now)
-    order = [replace(accepted, key=LineKey(f"L{place}"), accession=number) for place, number in enumerate(numbers, 1)]
-    found = []
-    for place, number in enumerate(numbers, 1):
-        obr = OBR.replace(L1, "").replace("F1", number).replace("GLU", f"LIS-{place}")
-        [report] = (await read_message(tmp_path, msh(str(place)), obr, FULL, mapping=NO_ITEM)).reports
-        found.append(determine_coverage(report, order, codes).completes)
-    assert found == completed
 
 
 # --- a document in Base64 is a document, or refused, and never a text, whatever OBX-2 says ----------------------------------
