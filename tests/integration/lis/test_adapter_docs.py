@@ -3,13 +3,11 @@
 import re
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 
 import pytest
 
 from lab_agent.domain.lab_messages import AccessionUpdate, LabRejection, LabReport
-from lab_agent.lis import contract
 from lab_agent.lis.folder import FolderSettings
 from lab_agent.lis.folder.settings import ALL_FIELDS, CsvSettings
 from lab_agent.lis.registry import ADAPTER_METHODS
@@ -55,12 +53,3 @@ def test_docs_tables_are_complete() -> None:
         name: float(text.replace(",", "")) for name, text in defaults.items()
     }
     assert defaults
-
-
-def test_docs_examples_and_imports_exist() -> None:
-    """All that the contract module offers exists, and the page imports nothing else from it."""
-    for block in blocks("toml"):
-        tomllib.loads(block)
-    assert all(getattr(contract, name) for name in contract.__all__)
-    imported = re.findall(r"from lab_agent\.lis\.contract import (.*)", PAGE)
-    assert {name for line in imported for name in line.split(", ")} <= set(contract.__all__)
