@@ -17,14 +17,9 @@ from lab_agent.lis.testing import MemoryInbox, make_order, submit_order
 from lab_agent.serialization import dump_message, load_order
 from tests.integration.lis.folder.conftest import REPORT, Place
 
-COLUMNS = dict(
-    zip(
-        ("report_id", "accession", "item", "effective", "code", "value", "unit", "low", "high", "flag", "not_performed"),
-        ("Report", "Sample", "Test", "Collected", "LOINC", "Value", "Unit", "Low", "High", "Flag", "Refused"),
-        strict=True,
-    )
-)
 HEAD = "Report;Sample;Test;Collected;LOINC;Value;Unit;Low;High;Flag;Refused;Analyser"
+NAMES = ("report_id", "accession", "item", "effective", "code", "value", "unit", "low", "high", "flag", "not_performed")
+COLUMNS = dict(zip(NAMES, HEAD.split(";"), strict=False))
 GOOD = "B1;A7;010.001;2024-05-17T08:30:00;718-7;13,40;g/dL;11,7;15,5;H;;XN-1000"
 ALSO = "B1;A7;010.002;2024-05-17T08:30:00;2345-7;<0,50;mmol/L;;;;;AU"
 OTHER = "B2;A8;010.003;2024-05-17T09:00:00;;;;;;;спецэритроциты разрушены;"

@@ -24,14 +24,12 @@ def names(folder: Path) -> list[str]:
 
 @pytest.fixture
 def share(tmp_path: Path) -> Iterator[Path]:
-    folder = tmp_path / "share"
-    folder.mkdir()
-    with mounted_disk(folder):
-        yield folder
+    with mounted_disk(tmp_path):
+        yield tmp_path
 
 
 @pytest.fixture
-async def adapter(share: Path, tmp_path: Path) -> AsyncIterator[FolderAdapter]:
+async def adapter(share: Path) -> AsyncIterator[FolderAdapter]:
     (share / "results").mkdir()
     made = FolderAdapter(FolderSettings(orders=share, results=share / "results"), "main")
     await made.start(MemoryInbox())
@@ -63,7 +61,7 @@ async def test_unmounted_share_gets_no_order(adapter: FolderAdapter, share: Path
     with pytest.raises(LisUnavailable, match=r"not mounted any more|cannot be used"):
         await adapter.prepare(ORDER)
     (share / "results").mkdir()  # whoever cleans up makes the folder anew: it is still the wrong disk
-    with pytest.raises(LisUnavailable, match="the share of the folder share is not mounted any more: mount it again"):
+    with pytest.raises(LisUnavailable, match=f"the share of the folder {share.name} is not mounted any more: mount it again"):
         await adapter.prepare(ORDER)
     with pytest.raises(LisUnavailable):
         await adapter.collect()

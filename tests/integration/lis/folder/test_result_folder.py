@@ -62,7 +62,6 @@ async def test_temporary_foreign_and_special_names_left_alone(place: Place, tmp_
     os.mkfifo(place.results / "pipe.json")
     assert await (await place.adapter()).collect() == 0
     assert set(names) <= set(place.names())
-    assert not place.inbox.messages
 
 
 async def test_hostile_file_names_do_no_harm(place: Place) -> None:
@@ -201,20 +200,7 @@ async def test_missing_or_large_document_fails_report(place: Place) -> None:
     assert "documents[1].file: is too large" in place.reasons()
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "../secret.pdf",
-        "/etc/hostname",
-        "a/../../secret.pdf",
-        "..\\secret.pdf",
-        "C:secret",
-        "out/secret.pdf",
-        "done/x.pdf",
-        "l.pdf",
-    ],
-)
-async def test_document_outside_folder_rejected(place: Place, tmp_path: Path, name: str) -> None:
+async def test_document_outside_folder_rejected(place: Place, tmp_path: Path) -> None:
     (tmp_path / "outside").mkdir()
     for path in (tmp_path / "secret.pdf", tmp_path / "outside" / "secret.pdf"):
         path.write_bytes(b"secret")
@@ -222,10 +208,14 @@ async def test_document_outside_folder_rejected(place: Place, tmp_path: Path, na
     (place.results / "l.pdf").symlink_to(tmp_path / "secret.pdf")
     adapter = await place.adapter()
     (place.results / "done" / "x.pdf").write_bytes(b"another patient's")
-    place.put("a.json", with_file(name))
-    assert await adapter.collect() == 0
+    places = ("../secret.pdf", "/etc/hostname", "a/../../secret.pdf", "..\\secret.pdf", "C:secret")
+    for name in (*places, "out/secret.pdf", "done/x.pdf", "l.pdf"):
+        place.put("a.json", with_file(name))
+        assert await adapter.collect() == 0
+        reason = next((place.results / "failed").glob("*.reason.txt"))
+        assert "documents[0].file: " in reason.read_text("utf-8"), name
+        reason.unlink()
     assert not place.inbox.messages
-    assert "documents[0].file: " in place.reasons()
     assert (tmp_path / "secret.pdf").exists()
 
 

@@ -25,17 +25,23 @@ async def start(place: Place, **more: Any) -> FolderAdapter:
     return await place.adapter(**{"settle": SETTLE, "writer_pause": 30, "csv": {"columns": COLUMNS}, **more})
 
 
-@pytest.mark.parametrize("cut", [0, 1, 40, len(WHOLE) - 1])
-async def test_half_json_waits_for_its_writer(place: Place, cut: int) -> None:
+@pytest.mark.parametrize(
+    ("name", "whole", "cut", "count"),
+    [
+        *(("a.json", WHOLE, cut, 1) for cut in (0, 40, len(WHOLE) - 1)),
+        *(("a.csv", (HEAD + ROWS).decode().encode(encoding), -20, 3) for encoding in ("utf-8", "utf-16")),
+    ],
+)
+async def test_half_file_waits_for_its_writer(place: Place, name: str, whole: bytes, cut: int, count: int) -> None:
     await start(place)
-    with (place.results / "a.json").open("wb") as file:
-        file.write(WHOLE[:cut])
+    with (place.results / name).open("wb") as file:
+        file.write(whole[:cut])
         file.flush()
         await place.collect_for(PAUSE)
-        assert not place.inbox.rejections
-        file.write(WHOLE[cut:])
-    await place.collect_until(lambda: place.inbox.messages)
-    assert place.inbox.contents == [REPORT]
+        assert (place.inbox.messages, place.inbox.rejections) == ({}, {})
+        file.write(whole[cut:])
+    await place.collect_until(lambda: len(place.inbox.messages) == count)
+    assert name != "a.json" or place.inbox.contents == [REPORT]
 
 
 async def test_json_is_rejected_at_once_or_when_never_finished(place: Place) -> None:
@@ -49,19 +55,6 @@ async def test_json_is_rejected_at_once_or_when_never_finished(place: Place) -> 
     assert set(place.names("failed")) >= {"a.json"}
     await start(place, writer_pause=0.1)
     await place.collect_until((place.results / "failed" / "b.json").exists)
-
-
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
-async def test_csv_cut_within_a_line_waits(place: Place, encoding: str) -> None:
-    await start(place)
-    data = (HEAD + ROWS).decode().encode(encoding)
-    with (place.results / "a.csv").open("wb") as file:
-        file.write(data[:-20])
-        file.flush()
-        await place.collect_for(PAUSE)
-        assert (place.inbox.messages, place.inbox.rejections) == ({}, {})
-        file.write(data[-20:])
-    await place.collect_until(lambda: len(place.inbox.messages) == 3)
 
 
 async def test_csv_without_last_line_end_is_read_later(place: Place) -> None:
@@ -151,8 +144,3 @@ async def test_results_in_a_subfolder_are_told(place: Place) -> None:
     place.put("today/a.json", WHOLE)
     await adapter.collect()
     assert list(place.inbox.rejections) == ["today:results_in_subfolder"]
-
-
-def test_writer_pause_follows_settle(place: Place) -> None:
-    for given, expected in (({"settle": 2}, 60), ({"settle": 0}, 0), ({"settle": 2, "writer_pause": 5}, 5)):
-        assert place.settings(**given).longest_pause == expected
