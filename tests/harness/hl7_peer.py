@@ -3,41 +3,43 @@
 `read_message` reads one without a connection, as `try` does: `tests/dialects/test_inputs.py` shows that both read alike.
 """
 
-import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 from lab_agent.domain.lab_messages import LabReport, ReportedObservation
-from lab_agent.lis.guard import GuardedAdapter, GuardedInbox
-from lab_agent.lis.hl7v2 import Hl7v2Adapter, Hl7v2Settings
+from lab_agent.lis.guard import GuardedAdapter
+from lab_agent.lis.hl7v2 import Hl7v2Adapter
 from lab_agent.lis.testing import MemoryInbox
 from lab_agent.ports.lis import ParsedPart
-from tests.fakes.hl7_lis import CR, FS, VT
 from tests.harness.clock import DEADLINE
+from tests.harness.hl7_wire import Wire, dialled, framed, make_adapter, running
 
 
 @dataclass
 class Hl7Peer:
     """One connection to the adapter. `inbox` is what the adapter stored, `folder` its own folder."""
 
-    reader: asyncio.StreamReader
-    writer: asyncio.StreamWriter
+    wire: Wire
     inbox: MemoryInbox
     adapter: Hl7v2Adapter
     folder: Path
 
     async def send(self, *segments: str) -> str:
         """Send one message, and give the code and the reasons of its answer: `AA`, or `AE: why`."""
-        self.writer.write(VT + ("\r".join(segments) + "\r").encode() + FS + CR)
-        async with asyncio.timeout(DEADLINE):
-            whole = await self.reader.readuntil(FS + CR)
-        lines = whole[1:-2].decode().rstrip("\r").split("\r")
+        await self.wire.send(framed("".join(f"{segment}\r" for segment in segments)))
+        lines = (await self.wire.frame()).decode().rstrip("\r").split("\r")
         code = next(line for line in lines if line.startswith("MSA")).split("|")[1]
         reason = next((line.split("|")[8] for line in lines if line.startswith("ERR")), "")
         return f"{code}: {reason}" if reason else code
+
+    async def codes(self, data: bytes, count: int = 1) -> list[str]:
+        """Send the bytes in a frame, and give the codes of so many answers."""
+        await self.wire.send(framed(data))
+        answers = [await self.wire.frame() for _ in range(count)]
+        return [answer.split(b"\rMSA|")[1][:2].decode() for answer in answers]
 
     @property
     def reports(self) -> list[LabReport]:
@@ -52,11 +54,6 @@ class Hl7Peer:
                 map(value_text, report.observations)
             )
         return found
-
-    async def close(self) -> None:
-        """Close the connection."""
-        self.writer.close()
-        await self.writer.wait_closed()
 
 
 def value_text(one: ReportedObservation) -> str:
@@ -99,39 +96,25 @@ def _report_text(report: LabReport) -> str:
 
 async def read_message(folder: Path, *segments: str, mapping: str = "", **settings: object) -> Reading:
     """Read a message with a field map of its own; nothing is started, stored or answered."""
-    adapter = GuardedAdapter(Hl7v2Adapter(_make_settings(folder, mapping, settings), "hl7v2"), "hl7v2", timeout=DEADLINE)
-    read = await adapter.parse_message(("\r".join(segments) + "\r").encode(), "message")
+    adapter = make_adapter(folder, mapping=_map(folder, mapping), **settings)
+    read = await GuardedAdapter(adapter, "hl7v2", timeout=DEADLINE).parse_message(
+        ("\r".join(segments) + "\r").encode(), "message"
+    )
     return Reading(read.parts)
 
 
 @asynccontextmanager
 async def connected_peer(folder: Path, *, mapping: str = "", **settings: object) -> AsyncIterator[Hl7Peer]:
     """Run an adapter that listens for results, with a field map of its own, and connect to it."""
-    adapter, inbox = Hl7v2Adapter(_make_settings(folder, mapping, settings), "hl7v2"), MemoryInbox()
-    await adapter.start(GuardedInbox(inbox, "hl7v2"))
-    try:
-        peer = await connect_peer(adapter, inbox, folder)
-        try:
-            yield peer
-        finally:
-            await peer.close()
-    finally:
-        await adapter.stop()
+    inbox = MemoryInbox()
+    async with running(folder, inbox, mapping=_map(folder, mapping), **settings) as adapter, dialled(adapter.ports[1]) as wire:
+        yield Hl7Peer(wire, inbox, adapter, folder / "own")
 
 
-async def connect_peer(adapter: Hl7v2Adapter, inbox: MemoryInbox, folder: Path) -> Hl7Peer:
-    """A further connection to an adapter."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", adapter.ports[1])
-    return Hl7Peer(reader, writer, inbox, adapter, folder / "own")
-
-
-def _make_settings(folder: Path, mapping: str, more: Mapping[str, object]) -> Hl7v2Settings:
+def _map(folder: Path, mapping: str) -> Path:
     path = folder / "map.toml"
     path.write_text(mapping)
-    link = {"role": "server", "port": 0}
-    return Hl7v2Settings.model_validate(
-        {"orders": link, "folder": folder / "own", "duplicates": "msh10", "mapping": path, **more}
-    )
+    return path
 
 
 class Case(NamedTuple):

@@ -11,7 +11,7 @@ from pathlib import Path
 from lab_agent.lis.guard import GuardedInbox
 from lab_agent.lis.hl7v2 import Hl7v2Adapter, Hl7v2Settings
 from lab_agent.lis.testing import MemoryInbox
-from tests.harness.clock import DEADLINE
+from tests.harness.clock import DEADLINE, wait_until
 
 VT, FS, CR = b"\x0b", b"\x1c", b"\r"
 
@@ -21,10 +21,19 @@ def framed(text: str | bytes) -> bytes:
     return VT + (text.encode() if isinstance(text, str) else text) + FS + CR
 
 
+SERVER = {"role": "server", "port": 0}
+
+
+def client(port: int) -> dict[str, object]:
+    """A link on which the adapter calls."""
+    return {"role": "client", "port": port}
+
+
 def make_adapter(folder: Path, **keys: object) -> Hl7v2Adapter:
-    """An adapter that neither waits long nor reconnects late."""
-    fast = {"folder": folder / "own", "duplicates": "msh10", "answer_timeout": 30, "connect_timeout": 3, "reconnect_wait": 0.02}
-    return Hl7v2Adapter(Hl7v2Settings.model_validate({**fast, **keys}), "hl7v2")
+    """An adapter that neither waits long nor reconnects late; by itself it listens on both links."""
+    fast = {"answer_timeout": 30, "connect_timeout": 3, "reconnect_wait": 0.02}
+    given = {"orders": SERVER, "results": SERVER, "folder": folder / "own", "duplicates": "msh10", **fast, **keys}
+    return Hl7v2Adapter(Hl7v2Settings.model_validate(given), "hl7v2")
 
 
 @asynccontextmanager
@@ -38,12 +47,9 @@ async def running(folder: Path, inbox: MemoryInbox | None = None, **keys: object
         await adapter.stop()
 
 
-async def until(reached: Callable[[], object]) -> None:
+async def until(reached: Callable[[], bool]) -> None:
     """Wait until something is so."""
-    end = asyncio.get_running_loop().time() + DEADLINE
-    while not reached():
-        assert asyncio.get_running_loop().time() < end, "waited in vain"
-        await asyncio.sleep(0.005)
+    await wait_until(reached, interval=0.005)
 
 
 @dataclass
@@ -98,10 +104,10 @@ async def dialled(port: int, local_host: str = "127.0.0.1") -> AsyncIterator[Wir
 class Peer:
     """A LIS that listens and does nothing by itself: `connections` in order of arrival, `frames` of all of them."""
 
+    on_frame: Callable[[Wire, bytes], bytes | None]
+    """Gives the bytes to answer with."""
     connections: list[Wire] = field(default_factory=list)
     frames: list[bytes] = field(default_factory=list)
-    on_frame: Callable[[Wire, bytes], bytes | None] = lambda _wire, _frame: None
-    """Gives the bytes to answer with."""
     port: int = 0
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
@@ -119,17 +125,14 @@ class Peer:
 
 
 @asynccontextmanager
-async def listening_peer(on_frame: Callable[[Wire, bytes], bytes | None] | None = None) -> AsyncIterator[Peer]:
+async def listening_peer(on_frame: Callable[[Wire, bytes], bytes | None] = lambda *_: None) -> AsyncIterator[Peer]:
     """A `Peer` on a free port."""
-    peer = Peer()
-    if on_frame is not None:
-        peer.on_frame = on_frame
+    peer = Peer(on_frame)
 
     def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         wire = Wire(reader, writer)
         peer.connections.append(wire)
-        task = asyncio.get_running_loop().create_task(peer.serve(wire))
-        peer.tasks.add(task)
+        peer.tasks.add(asyncio.get_running_loop().create_task(peer.serve(wire)))
 
     server = await asyncio.start_server(accept, "127.0.0.1", 0)
     peer.port = int(server.sockets[0].getsockname()[1])

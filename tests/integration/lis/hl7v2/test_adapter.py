@@ -1,7 +1,6 @@
 """On the wire: who is answered what, what is kept, and an order's fate when the LIS says no, nothing, or something late."""
 
 import asyncio
-import os
 import random
 import socket
 from collections.abc import AsyncIterator
@@ -20,14 +19,12 @@ from lab_agent.lis.hl7v2 import Hl7v2Adapter
 from lab_agent.lis.testing import MemoryInbox, make_correction, make_order, make_report
 from tests.fakes.hl7_lis import Hl7Lis, build_oru
 from tests.harness.clock import DEADLINE, wait_until
-from tests.harness.hl7_wire import FS, VT, dialled, framed, make_adapter, running, until
+from tests.harness.hl7_wire import FS, SERVER, VT, client, dialled, framed, make_adapter, running, until
 from tests.harness.programs import free_port
+from tests.harness.proof import share_of
 
 REPORT = make_report(6, make_order(6))
 GOOD = build_oru(REPORT, "M1")
-SERVER = {"role": "server", "port": 0}
-SERVERS = {"orders": SERVER, "results": SERVER}
-SHARE = float(os.environ.get("LAB_PROOF_SHARE", "0.05"))
 
 
 async def exchanged(adapter: Hl7v2Adapter, *streams: bytes, answers: int = 1) -> list[list[str]]:
@@ -40,15 +37,6 @@ async def exchanged(adapter: Hl7v2Adapter, *streams: bytes, answers: int = 1) ->
     return [answer.split("\r") for answer in found if answer]
 
 
-async def test_receiver_split_stream_acknowledges_each_message(tmp_path: Path) -> None:
-    inbox = MemoryInbox()
-    stream = b"".join(framed(build_oru(REPORT, f"M{number}")) for number in range(3))
-    async with running(tmp_path, inbox, **SERVERS) as adapter:
-        answers = await exchanged(adapter, stream[:10], stream[10:1000], stream[1000:], answers=3)
-    assert [answer[1:] for answer in answers] == [["MSA|AA|M0"], ["MSA|AA|M1"], ["MSA|AA|M2"]]
-    assert len(inbox.messages) == 3
-
-
 @pytest.mark.parametrize(
     ("asked", "codes"),
     [
@@ -59,7 +47,7 @@ async def test_receiver_split_stream_acknowledges_each_message(tmp_path: Path) -
 )
 async def test_receiver_ack_mode_follows_msh_request(tmp_path: Path, asked: str, codes: list[str]) -> None:
     """MSH-15 and MSH-16 decide whether a commit or an application acknowledgement is sent, or both."""
-    async with running(tmp_path, **SERVERS) as adapter:
+    async with running(tmp_path) as adapter:
         answers = await exchanged(adapter, framed(GOOD.replace("|2.5.1", "|2.5.1" + asked, 1)), answers=len(codes))
     assert [answer[1] for answer in answers] == [f"MSA|{code}|M1" for code in codes]
 
@@ -82,7 +70,7 @@ async def test_receiver_invalid_message_refused_with_reason_and_kept(
     tmp_path: Path, bad: str | bytes, code: str, why: str
 ) -> None:
     inbox, other = MemoryInbox(), build_oru(make_correction(REPORT, "1.20"), "M2")
-    async with running(tmp_path, inbox, **SERVERS) as adapter:
+    async with running(tmp_path, inbox) as adapter:
         first, second = await exchanged(adapter, framed(bad), framed(other), answers=2)
     assert first[1].startswith(f"MSA|{code}|M1|")
     assert first[2].startswith("ERR|")
@@ -105,7 +93,7 @@ async def test_receiver_invalid_message_refused_with_reason_and_kept(
 )
 async def test_receiver_invalid_frame_refused_next_message_read(tmp_path: Path, stream: bytes, about: str, why: str) -> None:
     inbox, good = MemoryInbox(), framed(build_oru(REPORT, "M2")).removeprefix(VT if stream.endswith(VT) else b"")
-    async with running(tmp_path, inbox, max_message_bytes=20_000, **SERVERS) as adapter:
+    async with running(tmp_path, inbox, max_message_bytes=20_000) as adapter:
         first, second = await exchanged(adapter, stream + good, answers=2)
     assert first[1].startswith(f"MSA|AR|{about}|")
     assert why in first[2]
@@ -123,11 +111,8 @@ async def test_receiver_invalid_frame_refused_next_message_read(tmp_path: Path, 
 async def test_receiver_partial_message_not_acknowledged_but_kept(tmp_path: Path, sent: bytes, why: str) -> None:
     """A peer that speaks something else is disconnected."""
     inbox = MemoryInbox()
-    async with running(tmp_path, inbox, frame_timeout=0.1, **SERVERS) as adapter:
-        if sent.startswith(VT):
-            await exchanged(adapter, sent, answers=0)
-        else:
-            assert await exchanged(adapter, sent) == []
+    async with running(tmp_path, inbox, frame_timeout=0.1) as adapter:
+        assert await exchanged(adapter, sent, answers=0 if sent.startswith(VT) else 1) == []
         await until(lambda: bool(inbox.rejections))
     assert (list(inbox.rejections.values()), list(inbox.raw.values())) == ([why], [sent.removeprefix(VT)])
     assert not inbox.messages
@@ -137,7 +122,7 @@ async def test_receiver_repeated_message_acknowledged_twice_stored_once(tmp_path
     """Also after a time in which the store was away: then nothing is acknowledged."""
     inbox = MemoryInbox(fail_before=1)
     again = GOOD.replace("20240518083000+0300", "20240518093000+0300", 1)
-    async with running(tmp_path, inbox, **SERVERS) as adapter:
+    async with running(tmp_path, inbox) as adapter:
         assert await exchanged(adapter, framed(GOOD)) == []
         answers = await exchanged(adapter, framed(GOOD), framed(again), answers=2)
     assert [answer[1] for answer in answers] == ["MSA|AA|M1", "MSA|AA|M1"]
@@ -145,7 +130,7 @@ async def test_receiver_repeated_message_acknowledged_twice_stored_once(tmp_path
 
 
 async def test_receiver_address_not_allowed_disconnected(tmp_path: Path) -> None:
-    async with running(tmp_path, orders=SERVER, results={**SERVER, "allow": ["10.0.0.0/8"]}) as adapter:
+    async with running(tmp_path, results={**SERVER, "allow": ["10.0.0.0/8"]}) as adapter:
         with suppress(ConnectionError):
             assert await exchanged(adapter, framed(GOOD)) == []
 
@@ -154,13 +139,9 @@ async def test_receiver_port_in_use_reported(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        adapter = make_adapter(tmp_path, orders=SERVER, results={"role": "server", "port": taken.getsockname()[1]})
+        adapter = make_adapter(tmp_path, results={**SERVER, "port": taken.getsockname()[1]})
         with pytest.raises(LisUnavailable, match="cannot listen"):
             await adapter.start(MemoryInbox())
-
-
-def caller_of(port: int, **keys: object) -> dict[str, object]:
-    return {"orders": {"role": "client", "port": port}, "results": SERVER, "answer_timeout": 5, **keys}
 
 
 @asynccontextmanager
@@ -168,7 +149,7 @@ async def with_lis(
     folder: Path, inbox: MemoryInbox | None = None, *, lis: Hl7Lis | None = None, **keys: object
 ) -> AsyncIterator[tuple[Hl7Lis, Hl7v2Adapter]]:
     lis = lis or Hl7Lis(deduplicate_by=str(keys.get("duplicates", "msh10")))
-    async with running(folder, inbox, **caller_of(await lis.listen(), **keys)) as adapter:
+    async with running(folder, inbox, orders=client(await lis.listen()), **keys) as adapter:
         yield lis, adapter
     await lis.close()
 
@@ -224,20 +205,6 @@ async def test_submit_without_ack_unknown_retry_by_duplicate_detection(tmp_path:
         assert (len(set(lis.received_ids)) == len(lis.received_ids)) == (duplicates != "msh10")
 
 
-async def test_submit_without_connection_is_unavailable(tmp_path: Path) -> None:
-    """Without a connection nothing was sent: the LIS is unavailable, and the outcome is not unknown."""
-    adapter = make_adapter(tmp_path, **caller_of(free_port(), connect_timeout=0.1))
-    with pytest.raises(LisUnavailable):
-        await adapter.check()
-    await adapter.start(MemoryInbox())
-    try:
-        for call in (adapter.submit(make_order(6)), adapter.check()):
-            with pytest.raises(LisUnavailable):
-                await call
-    finally:
-        await adapter.stop()
-
-
 async def test_submit_acknowledgement_disabled_succeeds_without_ack(tmp_path: Path) -> None:
     async with with_lis(tmp_path, acknowledgement="none") as (lis, adapter):
         lis.silent = True
@@ -248,8 +215,8 @@ async def test_submit_acknowledgement_disabled_succeeds_without_ack(tmp_path: Pa
 
 async def test_collect_says_that_nothing_can_come(tmp_path: Path) -> None:
     """Results come by themselves, so only the collection can notice that the LIS is gone; it ends with the next connection."""
-    port = free_port()
-    async with running(tmp_path, **caller_of(port)) as adapter:
+    lis, port = Hl7Lis(), free_port()
+    async with running(tmp_path, orders=client(port)) as adapter:
 
         async def is_told() -> bool:
             try:
@@ -261,15 +228,10 @@ async def test_collect_says_that_nothing_can_come(tmp_path: Path) -> None:
         async def is_over() -> bool:
             return not await is_told()
 
-        async def hold(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            await reader.read()
-            writer.close()
-
         await wait_until(is_told, "the missing LIS is noticed")
-        server = await asyncio.start_server(hold, "127.0.0.1", port)
+        await lis.listen(port)
         await wait_until(is_over, "the connection is there")
-    server.close()
-    await server.wait_closed()
+    await lis.close()
 
 
 async def test_python_hl7_clients_and_server_interoperate(tmp_path: Path) -> None:
@@ -279,7 +241,7 @@ async def test_python_hl7_clients_and_server_interoperate(tmp_path: Path) -> Non
         with MLLPClient("127.0.0.1", port) as client:
             return client.send_message(hl7.parse(GOOD))
 
-    async with running(tmp_path, inbox, **SERVERS) as adapter:
+    async with running(tmp_path, inbox) as adapter:
         answer = await asyncio.to_thread(blocking, adapter.ports[1])
         assert str(hl7.parse(answer[1:-2].decode()).segment("MSA")) == "MSA|AA|M1"
         reader, writer = await open_hl7_connection("127.0.0.1", adapter.ports[1], encoding="utf-8")
@@ -301,7 +263,7 @@ async def test_python_hl7_clients_and_server_interoperate(tmp_path: Path) -> Non
         writer.close()
 
     server = await start_hl7_server(serve, "127.0.0.1", 0, encoding="utf-8")
-    async with running(tmp_path, inbox, **caller_of(server.sockets[0].getsockname()[1])) as adapter:
+    async with running(tmp_path, inbox, orders=client(server.sockets[0].getsockname()[1])) as adapter:
         await adapter.submit(make_order(6))
     server.close()
     await server.wait_closed()
@@ -329,7 +291,7 @@ def mutated(message: bytes, rng: random.Random) -> bytes:
     return bytes(byte for byte in data if byte not in b"\x0b\x1c")
 
 
-LONG = pytest.param(max(500, int(10_000 * SHARE)), marks=pytest.mark.proof)
+LONG = pytest.param(share_of(10_000, at_least=500), marks=pytest.mark.proof)
 
 
 @pytest.mark.parametrize("count", [pytest.param(300, marks=pytest.mark.slow), LONG])
@@ -337,7 +299,7 @@ async def test_receiver_mutated_messages_never_acknowledged_unless_stored(tmp_pa
     """Mutated messages crash nothing, and none is acknowledged positively without being stored."""
     rng, inbox = random.Random(7), MemoryInbox()
     good = [build_oru(replace(REPORT, report_id=f"B{number}"), f"M{number}").encode() for number in range(20)]
-    async with running(tmp_path, inbox, **SERVERS) as adapter, dialled(adapter.ports[1]) as wire:
+    async with running(tmp_path, inbox) as adapter, dialled(adapter.ports[1]) as wire:
         for number in range(count):
             inbox.messages.clear()
             data = mutated(rng.choice(good), rng)
@@ -352,13 +314,3 @@ async def test_receiver_mutated_messages_never_acknowledged_unless_stored(tmp_pa
             kept = sum(isinstance(content, LabReport | LabRejection) for content in inbox.contents) - 1
             positive = [answer for answer in answers[:-1] if answer[1][4:6] in {"AA", "CA"}]
             assert not positive or kept >= 1, (number, data)
-
-
-@pytest.mark.parametrize(
-    "raw", [b"", b"\x00\x01", b"MSH", GOOD.replace("ORU^R01", "ADT^A08").encode(), GOOD.replace("|P|", "|T|", 1).encode()]
-)
-async def test_parse_message_of_invalid_bytes_is_problem(tmp_path: Path, raw: bytes) -> None:
-    (part,) = (await make_adapter(tmp_path / "other", **SERVERS).parse_message(raw, "x")).parts
-    assert part.content is None
-    assert part.problem
-    assert not (tmp_path / "other").exists()
