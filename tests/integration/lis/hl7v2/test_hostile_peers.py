@@ -14,19 +14,11 @@ from lab_agent.errors import LisOutcomeUnknown
 from lab_agent.lis.testing import MemoryInbox, make_order, make_report
 from tests.fakes.hl7_lis import build_oru
 from tests.harness.clock import DEADLINE
-from tests.harness.hl7_wire import FS, VT, Peer, Wire, dialled, framed, listening_peer, running, until
+from tests.harness.hl7_wire import FS, SERVER, VT, Wire, client, dialled, framed, listening_peer, running, until
 
 ORDER = make_order(6)
 REPORT = make_report(6, ORDER)
 GOOD = build_oru(REPORT, "M1")
-
-
-def links(peer: Peer) -> dict[str, object]:
-    return {"orders": {"role": "client", "port": peer.port}, "results": {"role": "server", "port": 0}}
-
-
-def server(**keys: object) -> dict[str, object]:
-    return {"orders": {"role": "client", "port": 1}, "results": {"role": "server", "port": 0, **keys}}
 
 
 async def is_answered(wire: Wire) -> bool:
@@ -37,7 +29,7 @@ async def is_answered(wire: Wire) -> bool:
 async def test_peer_that_leaks_connections_locks_out_itself_alone(tmp_path: Path) -> None:
     """Its longest idle connection goes first; another peer's stay, and the operators are told whose leak it is."""
     inbox = MemoryInbox()
-    async with running(tmp_path, inbox, **server(max_connections=6, max_connections_per_host=4)) as adapter:
+    async with running(tmp_path, inbox, results={**SERVER, "max_connections": 6, "max_connections_per_host": 4}) as adapter:
         async with AsyncExitStack() as stack:
             good = await stack.enter_async_context(dialled(adapter.ports[1], "127.0.0.2"))
             assert await is_answered(good)
@@ -47,10 +39,8 @@ async def test_peer_that_leaks_connections_locks_out_itself_alone(tmp_path: Path
                 assert await is_answered(leaked[-1])
             assert await is_answered(good)
             assert [await wire.is_open() for wire in leaked] == [False] * 8 + [True] * 4
-            third = await stack.enter_async_context(dialled(adapter.ports[1], "127.0.0.4"))
-            fourth = await stack.enter_async_context(dialled(adapter.ports[1], "127.0.0.5"))
-            assert await is_answered(third)
-            assert await is_answered(fourth)
+            for host in ("127.0.0.4", "127.0.0.5"):
+                assert await is_answered(await stack.enter_async_context(dialled(adapter.ports[1], host)))
             assert await is_answered(good)
             assert [await wire.is_open() for wire in leaked[8:]] == [False, True, True, True]
         await until(lambda: bool(inbox.alerts))
@@ -64,7 +54,7 @@ async def test_unfinished_messages_of_many_connections_are_bounded_together(
     monkeypatch.setattr("lab_agent.lis.hl7v2.adapter._PATIENCE_SECONDS", 0.2)  # well below `frame_timeout`
     inbox, limit = MemoryInbox(), 2_000_000
     keys = {"max_message_bytes": 1_000_000, "max_unfinished_bytes": limit, "frame_timeout": 5}
-    async with running(tmp_path, inbox, **keys, **server()) as adapter, AsyncExitStack() as stack:
+    async with running(tmp_path, inbox, **keys) as adapter, AsyncExitStack() as stack:
         wires = [await stack.enter_async_context(dialled(adapter.ports[1])) for _ in range(12)]
         for wire in wires:
             wire.writer.write(VT + GOOD.encode() + b"NTE|1||" + b"x" * 900_000)  # as much as TCP and the adapter take
@@ -102,7 +92,10 @@ async def test_orders_link_answers_nothing_that_cannot_be_read(tmp_path: Path, a
     """A peer that answers whatever it gets, in a code page of its own, gets the order once, and no answers to its answers."""
     inbox = MemoryInbox()
     keys = {"answer_timeout": 0.2, "frame_timeout": 0.1, "reconnect_wait": 60}
-    async with listening_peer(lambda _wire, _frame: answer) as peer, running(tmp_path, inbox, **keys, **links(peer)) as adapter:
+    async with (
+        listening_peer(lambda _wire, _frame: answer) as peer,
+        running(tmp_path, inbox, **keys, orders=client(peer.port)) as adapter,
+    ):
         with pytest.raises(LisOutcomeUnknown):
             await adapter.submit(ORDER)
         await until(lambda: bool(inbox.rejections))
@@ -116,8 +109,8 @@ async def test_one_link_for_all_ends_an_exchange_of_unreadable_answers(tmp_path:
     """Where results come in too, what cannot be read is answered, but not for ever."""
     inbox, numbers = MemoryInbox(), count()
     async with listening_peer(lambda _wire, _frame: utf_16(next(numbers))) as peer:
-        orders = {"role": "client", "port": peer.port}
-        async with running(tmp_path, inbox, answer_timeout=0.5, reconnect_wait=60, orders=orders) as adapter:
+        keys = {"answer_timeout": 0.5, "reconnect_wait": 60, "results": None}
+        async with running(tmp_path, inbox, orders=client(peer.port), **keys) as adapter:
             with pytest.raises(LisOutcomeUnknown):
                 await adapter.submit(ORDER)
             await until(lambda: len(inbox.rejections) == 3)
@@ -126,7 +119,7 @@ async def test_one_link_for_all_ends_an_exchange_of_unreadable_answers(tmp_path:
 
 async def test_burst_of_unreadable_messages_is_not_kept_whole(tmp_path: Path) -> None:
     inbox = MemoryInbox()
-    async with running(tmp_path, inbox, **server()) as adapter, dialled(adapter.ports[1]) as wire:
+    async with running(tmp_path, inbox) as adapter, dialled(adapter.ports[1]) as wire:
         await wire.send(b"".join(map(utf_16, range(50))))
         while await wire.frame():
             pass
@@ -135,7 +128,7 @@ async def test_burst_of_unreadable_messages_is_not_kept_whole(tmp_path: Path) ->
 
 async def test_busy_connections_are_not_closed_for_a_new_one(tmp_path: Path) -> None:
     inbox = MemoryInbox()
-    async with running(tmp_path, inbox, **server(max_connections_per_host=1)) as adapter:
+    async with running(tmp_path, inbox, results={**SERVER, "max_connections_per_host": 1}) as adapter:
         async with dialled(adapter.ports[1]) as busy:
             assert await is_answered(busy)
             await busy.send(VT + GOOD.encode()[:50])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
 
 import pytest
@@ -14,22 +14,21 @@ from lab_agent.errors import LisOutcomeUnknown, LisRejected, LisUnavailable
 from lab_agent.lis.hl7v2 import Hl7v2Adapter
 from lab_agent.lis.testing import MemoryInbox, make_order, make_report
 from tests.fakes.hl7_lis import build_oru
-from tests.harness.hl7_wire import Peer, Wire, build_ack, dialled, framed, listening_peer, running, until
+from tests.harness.hl7_wire import Peer, Wire, build_ack, client, dialled, framed, listening_peer, running, until
 
 ORDER = next(order for order in map(make_order, range(100)) if len(order.lines) == 3)
 ONE_LINE = {"one_line_per_message": True}
 LINES = [str(line.key) for line in ORDER.lines]
 
 
-def links(peer: Peer) -> dict[str, object]:
-    return {"orders": {"role": "client", "port": peer.port}, "results": {"role": "server", "port": 0}}
+def silent(_wire: Wire, _frame: bytes) -> None: ...
 
 
 @asynccontextmanager
 async def handing_over(
-    folder: Path, on_frame: Callable[[Wire, bytes], bytes | None] | None = None, inbox: MemoryInbox | None = None, **keys: object
+    folder: Path, on_frame: Callable[[Wire, bytes], bytes | None] = silent, inbox: MemoryInbox | None = None, **keys: object
 ) -> AsyncIterator[tuple[Peer, Hl7v2Adapter]]:
-    async with listening_peer(on_frame) as peer, running(folder, inbox, **keys, **links(peer)) as adapter:
+    async with listening_peer(on_frame) as peer, running(folder, inbox, **keys, orders=client(peer.port)) as adapter:
         yield peer, adapter
 
 
@@ -43,6 +42,10 @@ def control_id(frame: bytes) -> str:
 
 def accept(_: Wire, frame: bytes) -> bytes:
     return build_ack(control_id(frame), "AA", *orcs(frame))
+
+
+def silent_about(line: str) -> Callable[[Wire, bytes], bytes | None]:
+    return lambda wire, frame: None if orcs(frame) == [line] and b"|CA|" not in frame else accept(wire, frame)
 
 
 async def test_one_line_per_message_sends_each_line_with_its_own_stable_id(tmp_path: Path) -> None:
@@ -73,7 +76,7 @@ async def test_one_line_per_message_crash_before_last_line_sends_only_that(tmp_p
 
     calls: list[asyncio.Task[object]] = []
     async with listening_peer(die_at_third) as peer:
-        async with running(tmp_path, **keys, **links(peer)) as adapter:
+        async with running(tmp_path, **keys, orders=client(peer.port)) as adapter:
             calls.append(asyncio.create_task(adapter.submit(ORDER)))
             with pytest.raises(asyncio.CancelledError):
                 await calls[0]
@@ -82,7 +85,7 @@ async def test_one_line_per_message_crash_before_last_line_sends_only_that(tmp_p
         peer.on_frame = accept
         sent = [orcs(frame) for frame in peer.frames]
         assert sent == [[LINES[0]], [LINES[1]]]
-        async with running(tmp_path, **keys, **links(peer)) as adapter:
+        async with running(tmp_path, **keys, orders=client(peer.port)) as adapter:
             assert await adapter.was_received(ORDER.key) is False
             receipt = await adapter.submit(ORDER)
             assert await adapter.was_received(ORDER.key) is True
@@ -92,11 +95,10 @@ async def test_one_line_per_message_crash_before_last_line_sends_only_that(tmp_p
 
 async def test_one_line_per_message_unanswered_line_is_sent_again_only_when_decided(tmp_path: Path) -> None:
     """A LIS that recognises no repeats: the other lines go out, and the unanswered one only once the agent was told."""
-
-    def silent_about_second(wire: Wire, frame: bytes) -> bytes | None:
-        return None if orcs(frame) == [LINES[1]] else accept(wire, frame)
-
-    async with handing_over(tmp_path, silent_about_second, **ONE_LINE, duplicates="none", answer_timeout=0.5) as (peer, adapter):
+    async with handing_over(tmp_path, silent_about(LINES[1]), **ONE_LINE, duplicates="none", answer_timeout=0.5) as (
+        peer,
+        adapter,
+    ):
         with pytest.raises(LisOutcomeUnknown):
             await adapter.submit(ORDER)
         assert await adapter.was_received(ORDER.key) is False  # the third was not sent yet
@@ -135,11 +137,11 @@ async def test_one_line_per_message_rejected_line_does_not_stop_the_others(tmp_p
 async def test_order_begun_in_one_message_stays_so(tmp_path: Path) -> None:
     """A changed setting does not send an order of unknown outcome in other messages, which the LIS could not recognise."""
     async with listening_peer() as peer:
-        async with running(tmp_path, answer_timeout=0.05, **links(peer)) as adapter:
+        async with running(tmp_path, answer_timeout=0.05, orders=client(peer.port)) as adapter:
             with pytest.raises(LisOutcomeUnknown):
                 await adapter.submit(ORDER)
         peer.on_frame = accept
-        async with running(tmp_path, one_line_per_message=True, **links(peer)) as adapter:
+        async with running(tmp_path, one_line_per_message=True, orders=client(peer.port)) as adapter:
             await adapter.submit(ORDER)
             assert peer.ids() == [ORDER.key] * 2
             assert await adapter.was_received(ORDER.key) is True
@@ -159,10 +161,10 @@ async def test_cancel_goes_as_the_order_went(tmp_path: Path) -> None:
 
 
 async def test_cancel_of_a_line_leaves_the_outcome_of_another_unknown(tmp_path: Path) -> None:
-    def silent_about_last(wire: Wire, frame: bytes) -> bytes | None:
-        return None if orcs(frame) == [LINES[2]] and b"|CA|" not in frame else accept(wire, frame)
-
-    async with handing_over(tmp_path, silent_about_last, **ONE_LINE, duplicates="none", answer_timeout=0.5) as (peer, adapter):
+    async with handing_over(tmp_path, silent_about(LINES[2]), **ONE_LINE, duplicates="none", answer_timeout=0.5) as (
+        peer,
+        adapter,
+    ):
         await unanswered(adapter)
         await adapter.cancel(ORDER.key, (ORDER.lines[0].key,), "withdrawn")
         assert await adapter.was_received(ORDER.key) is None
@@ -178,24 +180,19 @@ async def test_answer_that_names_fewer_lines_is_told(tmp_path: Path, named: list
     def answer(_: Wire, frame: bytes) -> bytes:
         return build_ack(control_id(frame), "AA", *named)
 
-    async with listening_peer(answer) as peer:
-        inbox = MemoryInbox()
-        async with running(tmp_path / "1", inbox, **links(peer)) as adapter:
-            assert list((await adapter.submit(ORDER)).unnamed_lines) == unnamed
-            assert await adapter.was_received(ORDER.key) is True
-            await until(lambda: ("unnamed_lines" in inbox.alerts) == bool(unnamed))
-            assert all(line in inbox.alerts["unnamed_lines"] for line in unnamed)
-            peer.on_frame = accept
+    inbox = MemoryInbox()
+    async with handing_over(tmp_path / "1", answer, inbox) as (peer, adapter):
+        assert list((await adapter.submit(ORDER)).unnamed_lines) == unnamed
+        assert await adapter.was_received(ORDER.key) is True
+        await until(lambda: ("unnamed_lines" in inbox.alerts) == bool(unnamed))
+        assert all(line in inbox.alerts["unnamed_lines"] for line in unnamed)
+        peer.on_frame = accept
+        await adapter.submit(ORDER)
+        await until(lambda: not inbox.alerts)
+    async with handing_over(tmp_path / "2", answer, unnamed_lines="hold") as (_, adapter):
+        with pytest.raises(LisRejected, match=unnamed[0]) if unnamed else nullcontext():
             await adapter.submit(ORDER)
-            await until(lambda: not inbox.alerts)
-            peer.on_frame = answer
-        async with running(tmp_path / "2", unnamed_lines="hold", **links(peer)) as adapter:
-            if not unnamed:
-                await adapter.submit(ORDER)
-                return
-            with pytest.raises(LisRejected, match=unnamed[0]):
-                await adapter.submit(ORDER)
-            assert await adapter.was_received(ORDER.key) is None
+        assert await adapter.was_received(ORDER.key) is (None if unnamed else True)
 
 
 async def unanswered(adapter: Hl7v2Adapter) -> None:
@@ -220,15 +217,10 @@ async def test_late_answer_settles_on_either_link(tmp_path: Path, duplicates: st
     async with handing_over(tmp_path, lambda *_: build_ack("ANOTHER", "AA", *LINES), inbox, **keys) as (peer, adapter):
         await unanswered(adapter)
         late = build_ack(peer.ids()[0], "AA", *LINES)
-        if by_results:
-            async with dialled(adapter.ports[1]) as wire:
-                await wire.send(late)
-                await settled(adapter, inbox)
-        else:
-            [wire] = peer.connections
-            await wire.send(late)
+        async with dialled(adapter.ports[1]) as results:
+            await (results if by_results else peer.connections[0]).send(late)
             await settled(adapter, inbox)
-            assert len(peer.connections) == 1
+        assert len(peer.connections) == 1
 
 
 @pytest.mark.parametrize("duplicates", ["msh10", "none"])
@@ -236,16 +228,16 @@ async def test_late_answer_after_a_restart_settles(tmp_path: Path, duplicates: s
     """The process that sent the order is gone; the answer to it finds it all the same, and outlives the next restart."""
     keys = {"duplicates": duplicates, "answer_timeout": 0.05}
     async with listening_peer() as peer:
-        async with running(tmp_path, **keys, **links(peer)) as adapter:
+        async with running(tmp_path, **keys, orders=client(peer.port)) as adapter:
             await unanswered(adapter)
         inbox = MemoryInbox()
-        async with running(tmp_path, inbox, **keys, **links(peer)) as adapter:
+        async with running(tmp_path, inbox, **keys, orders=client(peer.port)) as adapter:
             assert await adapter.was_received(ORDER.key) is None
             await until(lambda: len(peer.connections) == 2)
             await peer.connections[1].send(build_ack(peer.ids()[0], "AA", *LINES))
             await settled(adapter, inbox)
         inbox = MemoryInbox()
-        async with running(tmp_path, inbox, **keys, **links(peer)) as adapter:
+        async with running(tmp_path, inbox, **keys, orders=client(peer.port)) as adapter:
             assert await adapter.was_received(ORDER.key) is True
             await settled(adapter, inbox)
 
