@@ -1,13 +1,14 @@
 """On the wire: messages that come in several parts are one, or are refused, and nothing of them stays on the disk."""
 
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from lab_agent.lis.hl7v2.results.continued_messages import UNFINISHED
-from tests.harness.hl7_peer import connect_peer, connected_peer
-from tests.harness.hl7_wire import until
+from tests.harness.hl7_peer import connected_peer
+from tests.harness.hl7_wire import dialled, until
 
 OBR = "OBR|1|LAAAAAAAAAAAAAAA|F1|GLU|||20240517083000+0300|||||||||||||||20240518090000+0300|||F"
 FULL = "OBX|1|NM|2345-7^Glucose^LN||5.1|mmol/L|||||F"
@@ -54,9 +55,8 @@ async def test_part_without_its_beginning_refused(tmp_path: Path, pointer: str) 
     """An unknown pointer, and that of another connection."""
     async with connected_peer(tmp_path) as peer:
         assert await peer.send(part("1"), OBR, FULL, "DSC|P1|F") == "AA"
-        other = await connect_peer(peer.adapter, peer.inbox, tmp_path)
-        answer = await other.send(part("2", pointer), OBR.replace("F1", "F2"), FULL)
-        await other.close()
+        async with dialled(peer.adapter.ports[1]) as other:
+            answer = await replace(peer, wire=other).send(part("2", pointer), OBR.replace("F1", "F2"), FULL)
         assert answer.startswith("AE: ")
         assert "did not come before it" in answer
         assert not peer.reports

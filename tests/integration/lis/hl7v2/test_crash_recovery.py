@@ -15,57 +15,18 @@ import pytest
 
 from lab_agent.lis.testing import make_correction, make_order, make_report
 from tests.fakes.hl7_lis import Hl7Lis
+from tests.harness.adapter_journal import kept_values
 from tests.harness.clock import DEADLINE
+from tests.harness.paths import ROOT
 from tests.harness.programs import free_port
-from tests.harness.proof import FIGURES
+from tests.harness.proof import FIGURES, share_of
 
 PROCESS = """
-import asyncio, os, sys
+import asyncio, sys
 from pathlib import Path
 from lab_agent.lis.hl7v2 import Hl7v2Adapter, Hl7v2Settings
-from lab_agent.lis.testing import make_order, resume_submit
-
-class Journal:
-    def __init__(self, path):
-        self.path = path
-    def lines(self):
-        return [line for line in self.path.read_text().split("\\n")[:-1]] if self.path.exists() else []
-    def commit(self, line):
-        with self.path.open("a") as file:
-            file.write(line + "\\n")
-            file.flush()
-            os.fsync(file.fileno())
-
-class JournalInbox:
-    def __init__(self, journal):
-        self.journal = journal
-    async def accept_all(self, messages):
-        return frozenset([name for name, content in messages.items() if await self.accept(name, content)])
-    async def find_accepted(self, messages):
-        return frozenset([name for name in messages if await self.was_accepted(name)])
-    async def was_accepted(self, message):
-        return any(line.split("|")[0] == message for line in self.journal.lines())
-    async def accept(self, message, content):
-        if await self.was_accepted(message):
-            return False
-        self.journal.commit(f"{message}|{content.observations[0].value_quantity.value}")
-        return True
-    async def reject(self, message, reason, *, raw=None):
-        raise AssertionError(reason)
-    async def alert(self, key, text):
-        assert text is None, text
-
-async def hand_over(adapter, journal, seed):
-    order, lines = make_order(seed), journal.lines()
-    if f"done {seed}" in lines:
-        return
-    if f"prepared {seed}" in lines:
-        assert await resume_submit(adapter, order, prepared_committed=True)
-    else:
-        await adapter.prepare(order)
-        journal.commit(f"prepared {seed}")
-        await adapter.submit(order)
-    journal.commit(f"done {seed}")
+from lab_agent.lis.testing import make_order
+from tests.harness.adapter_journal import Journal, kept_values
 
 async def main(base, orders, results, duplicates, count, one_line):
     links = {"orders": {"role": "client", "port": orders}, "results": {"role": "server", "port": results}}
@@ -74,14 +35,14 @@ async def main(base, orders, results, duplicates, count, one_line):
     adapter, journal = Hl7v2Adapter(settings, "hl7v2"), Journal(base / "journal")
     while True:
         try:
-            await adapter.start(JournalInbox(journal))
+            await adapter.start(journal)
             break
         except Exception:
             await asyncio.sleep(0.02)
     print("up", flush=True)
     for seed in range(count):
-        await hand_over(adapter, journal, seed)
-    while len([line for line in journal.lines() if "|" in line]) < count:
+        await journal.hand_over(adapter, make_order(seed))
+    while len(kept_values(journal.path)) < count:
         await asyncio.sleep(0.005)
     await adapter.stop()
 
@@ -91,7 +52,8 @@ asyncio.run(main(Path(base), int(orders), int(results), duplicates, int(count), 
 
 
 async def started(*words: object) -> asyncio.subprocess.Process:
-    return await asyncio.create_subprocess_exec(sys.executable, "-c", PROCESS, *map(str, words), stdout=asyncio.subprocess.PIPE)
+    command = (sys.executable, "-c", PROCESS, *map(str, words))
+    return await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE, cwd=ROOT)
 
 
 async def killed(process: asyncio.subprocess.Process, after: float) -> bool:
@@ -108,7 +70,7 @@ async def killed(process: asyncio.subprocess.Process, after: float) -> bool:
     return False
 
 
-LONG = pytest.param(max(5, int(50 * float(os.environ.get("LAB_PROOF_SHARE", "0.05")))), marks=pytest.mark.proof)
+LONG = pytest.param(share_of(50, at_least=5), marks=pytest.mark.proof)
 
 
 @pytest.mark.parametrize(("duplicates", "one_line"), [("msh10", False), ("placer", False), ("msh10", True)])
@@ -124,8 +86,7 @@ async def test_adapter_killed_repeatedly_no_duplicates_no_loss(
     values = [f"{rng.randrange(1000)}.{number:04d}" for number in range(count)]
     for seed, value in enumerate(values):
         lis.queue_result(make_correction(make_report(seed, make_order(seed)), value))
-    orders_made = [make_order(seed) for seed in range(count)]
-    keys = sorted(key for each in orders_made for key in ([line.key for line in each.lines] if one_line else [each.key]))
+    keys = sorted(each.key for order in map(make_order, range(count)) for each in (order.lines if one_line else (order,)))
     done = 0
     try:
         for _ in range(20 * kills):
@@ -139,6 +100,5 @@ async def test_adapter_killed_repeatedly_no_duplicates_no_loss(
     assert done == kills
     assert sorted(lis.accepted_ids) == keys
     FIGURES.add(kills=kills)
-    kept = [line.split("|")[1] for line in (tmp_path / "journal").read_text().splitlines() if "|" in line]
-    assert sorted(kept) == sorted(values)
+    assert sorted(kept_values(tmp_path / "journal")) == sorted(values)
     assert not lis.unacknowledged

@@ -23,10 +23,9 @@ from lab_agent.domain.lab_messages import LabReport
 from lab_agent.domain.lab_order import LabOrder, OrderPatient
 from lab_agent.domain.values import Quantity
 from lab_agent.errors import LisRejected, LisUnavailable
-from lab_agent.lis.guard import GuardedInbox
-from lab_agent.lis.hl7v2 import Hl7v2Adapter, Hl7v2Settings
 from lab_agent.lis.testing import MemoryInbox, make_order
 from tests.harness.clock import DEADLINE
+from tests.harness.hl7_wire import client, running
 from tests.harness.programs import free_port
 
 pytestmark = pytest.mark.proof
@@ -75,7 +74,7 @@ def built(home: Path) -> str:
 
 
 @asynccontextmanager
-async def running(hapi: list[str], *words: object) -> AsyncIterator[Process]:
+async def java(hapi: list[str], *words: object) -> AsyncIterator[Process]:
     process = await asyncio.create_subprocess_exec(*hapi, *map(str, words), stdin=PIPE, stdout=PIPE, stderr=DEVNULL)
     try:
         yield process
@@ -91,18 +90,6 @@ async def said(process: Process) -> dict[str, str]:
     return dict(parse_qsl(line.decode().strip(), keep_blank_values=True))
 
 
-@asynccontextmanager
-async def adapter_on(folder: Path, port: int, inbox: MemoryInbox, **keys: object) -> AsyncIterator[Hl7v2Adapter]:
-    links = {"orders": {"role": "client", "port": port}, "results": {"role": "server", "port": 0}}
-    settings = {**links, "folder": folder / "own", "duplicates": "msh10", "answer_timeout": 20, "reconnect_wait": 0.02, **keys}
-    adapter = Hl7v2Adapter(Hl7v2Settings.model_validate(settings), "hl7v2")
-    await adapter.start(GuardedInbox(inbox, "hl7v2"))
-    try:
-        yield adapter
-    finally:
-        await adapter.stop()
-
-
 def with_code(order: LabOrder, code: str) -> LabOrder:
     return replace(order, lines=(replace(order.lines[0], lab_code=code), *order.lines[1:]))
 
@@ -111,9 +98,9 @@ async def test_hapi_strict_parser_accepts_orders_ack_decides(hapi: list[str], tm
     """HAPI (Java) reads our orders strictly, and its acknowledgement decides the outcome of the submit."""
     patient = OrderPatient(family=HOSTILE, given=("Ёлка", "Ünal"), gender="female")
     order, port = replace(make_order(6), patient=patient), free_port()
-    async with running(hapi, "serve", port) as server:
+    async with java(hapi, "serve", port) as server:
         assert await said(server) == {"up": "yes"}
-        async with adapter_on(tmp_path, port, MemoryInbox()) as adapter:
+        async with running(tmp_path, orders=client(port)) as adapter:
             receipt = await adapter.submit(order)
             seen = await said(server)
             with pytest.raises(LisRejected, match="AE with error 204"):
@@ -132,14 +119,14 @@ async def test_hapi_as_it_comes_reads_one_line_of_a_message(hapi: list[str], tmp
     """HAPI's own settings take the second ORC for a prior result: that is told, and one line per message mends it."""
     order, port = next(order for order in map(make_order, range(100)) if len(order.lines) == 3), free_port()
     first, *others = (line.key for line in order.lines)
-    async with running(hapi, "serve-plain", port) as server:
+    async with java(hapi, "serve-plain", port) as server:
         assert await said(server) == {"up": "yes"}
-        async with adapter_on(tmp_path / "1", port, MemoryInbox()) as adapter:
+        async with running(tmp_path / "1", orders=client(port)) as adapter:
             receipt = await adapter.submit(order)
             assert receipt.line_accessions == {first: "F0"}
             assert receipt.unnamed_lines == tuple(others)
             assert len((await said(server))["lines"].splitlines()) == 1
-        async with adapter_on(tmp_path / "2", port, MemoryInbox(), one_line_per_message=True) as adapter:
+        async with running(tmp_path / "2", orders=client(port), one_line_per_message=True) as adapter:
             receipt = await adapter.submit(order)
             assert set(receipt.line_accessions) == {first, *others}
             assert receipt.unnamed_lines == ()
@@ -162,11 +149,11 @@ class SlowInbox(MemoryInbox):
 
 async def test_hapi_result_acknowledged_only_after_commit(hapi: list[str], tmp_path: Path) -> None:
     inbox, line = SlowInbox(), make_order(6).lines[0].key
-    async with adapter_on(tmp_path, free_port(), inbox) as adapter:
+    async with running(tmp_path, inbox, orders=client(free_port())) as adapter:
 
         def sending(control_id: str, status: str, patience: int):
             words = (adapter.ports[1], control_id, line, status, quote(HOSTILE), base64.b64encode(PDF).decode(), patience)
-            return running(hapi, "send", *words)
+            return java(hapi, "send", *words)
 
         async with sending("H1", "F", 30) as client:
             await asyncio.wait_for(inbox.reached.wait(), DEADLINE)
