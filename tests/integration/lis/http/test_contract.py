@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from lab_agent.domain.lab_messages import LabMessage
-from lab_agent.lis.guard import GuardedAdapter
 from lab_agent.lis.http import HttpAdapter, HttpSettings
 from lab_agent.lis.testing import AdapterContract, Bench, LisState
 from lab_agent.ports.lis import Lis
@@ -21,7 +20,6 @@ from tests.harness.programs import free_port
 @dataclass
 class HttpBench:
     asked: bool = True
-    guarded: bool = False
     lis: HttpLis = field(default_factory=lambda: HttpLis(free_port()))
 
     @property
@@ -30,8 +28,7 @@ class HttpBench:
         return own | ({"status_path": "orders/{key}", "check_path": "health"} if self.asked else {})
 
     def adapter(self) -> Lis:
-        adapter = HttpAdapter(HttpSettings.model_validate(self.settings), "http")
-        return GuardedAdapter(adapter, "http", timeout=30) if self.guarded else adapter
+        return HttpAdapter(HttpSettings.model_validate(self.settings), "http")
 
     async def orders(self) -> Sequence[str]:
         return list(self.lis.orders)
@@ -70,11 +67,3 @@ class TestHttpThatCannotBeAsked(AdapterContract):
 
     async def bench(self, folder: Path) -> Bench:
         return HttpBench(asked=False)
-
-
-@pytest.mark.slow
-class TestGuardedHttp(AdapterContract):
-    test_the_class_is_an_adapter = None  # type: ignore[assignment]  # the guard is made by us, not by an entry point
-
-    async def bench(self, folder: Path) -> Bench:
-        return HttpBench(guarded=True)

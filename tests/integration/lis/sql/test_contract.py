@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection, Engine, create_engine, func, insert, select, text
+from sqlalchemy import Engine, create_engine, func, insert, select, text
 
-from lab_agent.domain.lab_messages import LabMessage, LabRejection, LabReport
-from lab_agent.lis.guard import GuardedAdapter
+from lab_agent.domain.lab_messages import LabMessage, LabRejection, LabReport, ReportedObservation
 from lab_agent.lis.sql import SqlAdapter, SqlSettings
 from lab_agent.lis.testing import AdapterContract, Bench, LisState
 from lab_agent.ports.lis import Lis
@@ -21,7 +20,6 @@ from lab_agent.serialization import dump_message
 from tests.harness.databases import create_staging_tables
 
 _count = itertools.count()
-_TABLES_FOR_CHECK = ("lab_orders", "lab_results", "lab_cancellations")
 
 
 @dataclass
@@ -31,7 +29,6 @@ class SqlBench:
     url: str
     schema: str | None = None
     as_rows: bool = True
-    guarded: bool = False
     state: LisState = LisState.WORKING
     engine: Engine = field(init=False)
 
@@ -48,8 +45,7 @@ class SqlBench:
         return {"url": self.url, "table_schema": self.schema}
 
     def adapter(self) -> Lis:
-        adapter = SqlAdapter(SqlSettings.model_validate(self.settings), "sql")
-        return GuardedAdapter(adapter, "sql", timeout=30) if self.guarded else adapter
+        return SqlAdapter(SqlSettings.model_validate(self.settings), "sql")
 
     def ask(self, query: Any) -> list[Any]:
         with self.engine.begin() as connection:
@@ -65,18 +61,19 @@ class SqlBench:
         await asyncio.to_thread(self.write, message)
 
     def write(self, message: LabMessage) -> None:
-        results = self.tables.results
+        is_document = not self.as_rows or not isinstance(message, LabReport | LabRejection) or not _fits_rows(message)
+        head = {"document": dump_message(message).decode()} if is_document else _head(message)
         with self.engine.begin() as connection:
-            if not self.as_rows or not isinstance(message, LabReport | LabRejection) or not _fits_rows(message):
-                connection.execute(insert(results).values(document=dump_message(message).decode(), ready=1))
-                return
-            head = _head(message)
-            (number,) = connection.execute(insert(results).values(**head)).inserted_primary_key or (None,)
-            _parts(connection, self.tables, number, message)
+            (number,) = connection.execute(insert(self.tables.results).values(ready=1, **head)).inserted_primary_key or (None,)
+            for table, rows in ({} if is_document else _parts(message)).items():
+                for place, row in enumerate(rows):
+                    connection.execute(insert(getattr(self.tables, table)).values(result_id=number, position=place, **row))
+
+    def count(self, *conditions: Any) -> int:
+        return int(self.ask(select(func.count()).select_from(self.tables.results).where(*conditions))[0])
 
     async def unacknowledged_count(self) -> int:
-        results = self.tables.results
-        return int(self.ask(select(func.count()).select_from(results).where(results.c.processed_at.is_(None)))[0])
+        return self.count(self.tables.results.c.processed_at.is_(None))
 
     async def publish_bad(self) -> None:
         row = {"report_id": "bad", "status": "finished", "order_key": "R1", "ready": 1}
@@ -84,8 +81,7 @@ class SqlBench:
 
     async def bad_results_kept(self) -> int:
         results = self.tables.results
-        marked = select(func.count()).select_from(results).where(results.c.fault.is_not(None), results.c.processed_at.is_(None))
-        return int((await asyncio.to_thread(self.ask, marked))[0])
+        return await asyncio.to_thread(self.count, results.c.fault.is_not(None), results.c.processed_at.is_(None))
 
     async def set_state(self, state: LisState) -> None:
         """A lock, a constraint, tables that are gone. A transaction loses no answer, and a database does not ask to wait."""
@@ -100,19 +96,19 @@ class SqlBench:
         return frozenset({LisState.WORKING, LisState.UNREACHABLE, LisState.REFUSING, LisState.SLOW})
 
     def change_state(self, state: LisState) -> None:
-        away = [text(f"alter table {name} rename to {name}_away") for name in _TABLES_FOR_CHECK]
-        back = [text(f"alter table {name}_away rename to {name}") for name in _TABLES_FOR_CHECK]
-        refuse = text("create trigger refuse before insert on lab_orders begin select raise(abort, 'no'); end")
-        if self.state is LisState.UNREACHABLE:
-            self.run(*back)
-        if self.state is LisState.REFUSING:
-            self.run(text("drop trigger refuse"))
+        names = ("lab_orders", "lab_results", "lab_cancellations")
+        refuse = "create trigger refuse before insert on lab_orders begin select raise(abort, 'no'); end"
+        begin = {
+            LisState.UNREACHABLE: [f"alter table {name} rename to {name}_away" for name in names],
+            LisState.REFUSING: [refuse],
+        }
+        end = {
+            LisState.UNREACHABLE: [f"alter table {name}_away rename to {name}" for name in names],
+            LisState.REFUSING: ["drop trigger refuse"],
+        }
+        self.run(*map(text, (*end.get(self.state, ()), *begin.get(state, ()))))
         self.state = state
-        if state is LisState.UNREACHABLE:
-            self.run(*away)
-        elif state is LisState.REFUSING:
-            self.run(refuse)
-        elif state is LisState.SLOW:
+        if state is LisState.SLOW:
             locked = threading.Event()
             threading.Thread(target=self.lock, args=(locked,)).start()
             locked.wait()
@@ -145,7 +141,7 @@ def _fits_rows(message: LabReport | LabRejection) -> bool:
 
 def _head(message: LabReport | LabRejection) -> dict[str, Any]:
     if isinstance(message, LabRejection):
-        return {"kind": "rejection", "order_key": message.order, "collect_again": int(message.collect_again), "ready": 1}
+        return {"kind": "rejection", "order_key": message.order, "collect_again": int(message.collect_again)}
     return {
         "report_id": message.report_id,
         "version": message.version,
@@ -154,33 +150,25 @@ def _head(message: LabReport | LabRejection) -> dict[str, Any]:
         "line_keys": " ".join(message.lines),
         "effective_at": message.effective.isoformat(),
         "issued_at": message.issued.isoformat(),
-        "ready": 1,
     }
 
 
-def _parts(connection: Connection, tables: Any, number: Any, message: LabReport | LabRejection) -> None:
-    for place, entry in enumerate(message.not_performed):
-        row = {"result_id": number, "position": place, "line_key": entry.line, "reason": entry.reason}
-        connection.execute(insert(tables.not_performed).values(row))
-    if isinstance(message, LabRejection):
-        return
-    for place, one in enumerate(message.observations):
-        quantity, (bounds,) = one.value_quantity, one.reference_ranges
-        assert quantity
-        assert bounds.low
-        assert bounds.high
-        row = {
-            "result_id": number,
-            "position": place,
-            "code": one.code.code,
-            "value": str(quantity.value),
-            "unit": quantity.unit,
-            "low": str(bounds.low.value),
-            "high": str(bounds.high.value),
-        }
-        connection.execute(insert(tables.values).values(row))
-    for place, document in enumerate(message.documents):
-        connection.execute(insert(tables.documents).values(result_id=number, position=place, content=document.content))
+def _parts(message: LabReport | LabRejection) -> dict[str, list[dict[str, Any]]]:
+    """The rows of each table that belong to a result."""
+    parts = {"not_performed": [{"line_key": entry.line, "reason": entry.reason} for entry in message.not_performed]}
+    if isinstance(message, LabReport):
+        parts["values"] = [*map(_value, message.observations)]
+        parts["documents"] = [{"content": document.content} for document in message.documents]
+    return parts
+
+
+def _value(one: ReportedObservation) -> dict[str, Any]:
+    quantity, (bounds,) = one.value_quantity, one.reference_ranges
+    assert quantity
+    assert bounds.low
+    assert bounds.high
+    low, high = str(bounds.low.value), str(bounds.high.value)
+    return {"code": one.code.code, "value": str(quantity.value), "unit": quantity.unit, "low": low, "high": high}
 
 
 class TestRows(AdapterContract):
@@ -192,14 +180,6 @@ class TestRows(AdapterContract):
 class TestDocuments(AdapterContract):
     async def bench(self, folder: Path) -> Bench:
         return SqlBench(f"sqlite:///{folder / 'lis.db'}", as_rows=False)
-
-
-@pytest.mark.slow
-class TestGuarded(AdapterContract):
-    test_the_class_is_an_adapter = None  # type: ignore[assignment]  # the guard is made by us, not by an entry point
-
-    async def bench(self, folder: Path) -> Bench:
-        return SqlBench(f"sqlite:///{folder / 'lis.db'}", guarded=True)
 
 
 @pytest.mark.slow

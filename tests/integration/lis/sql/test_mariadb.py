@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import pytest
@@ -28,32 +29,16 @@ def staging(mariadb_url: str) -> Iterator[tuple[Engine, StagingTables]]:
     made[0].dispose()
 
 
-@pytest.fixture
-def engine(staging: tuple[Engine, StagingTables]) -> Engine:
-    return staging[0]
+@asynccontextmanager
+async def started(url: str, **more: object) -> AsyncIterator[tuple[SqlAdapter, MemoryInbox]]:
+    adapter, inbox = SqlAdapter(SqlSettings.model_validate({"url": url, **more}), "sql"), MemoryInbox()
+    await adapter.start(inbox)
+    yield adapter, inbox
+    await adapter.stop()
 
 
-@pytest.fixture
-def tables(staging: tuple[Engine, StagingTables]) -> StagingTables:
-    return staging[1]
-
-
-@pytest.fixture
-async def adapter(mariadb_url: str, engine: Engine, inbox: MemoryInbox) -> AsyncIterator[SqlAdapter]:
-    made = SqlAdapter(SqlSettings.model_validate({"url": mariadb_url, "time_zone": "Europe/Moscow"}), "sql")
-    await made.start(inbox)
-    yield made
-    await made.stop()
-
-
-@pytest.fixture
-def inbox() -> MemoryInbox:
-    return MemoryInbox()
-
-
-async def test_documents_of_20_mb_arrive_whole(
-    adapter: SqlAdapter, engine: Engine, tables: StagingTables, inbox: MemoryInbox
-) -> None:
+async def test_documents_of_20_mb_arrive_whole(mariadb_url: str, staging: tuple[Engine, StagingTables]) -> None:
+    engine, tables = staging
     content, moment = b"%PDF-1.7\n" + os.urandom(TWENTY_MEGABYTES), "2024-05-17T08:30:00+03:00"
     head = {"report_id": "B1", "order_key": "R1", "status": "final", "effective_at": moment, "issued_at": moment}
     value = "Ж" * (TWENTY_MEGABYTES // 2)
@@ -67,7 +52,8 @@ async def test_documents_of_20_mb_arrive_whole(
             connection.execute(insert(tables.results).values(ready=1, document=json.dumps(tree, ensure_ascii=False)))
 
     await asyncio.to_thread(write)
-    assert await adapter.collect() == 2
+    async with started(mariadb_url) as (adapter, inbox):
+        assert await adapter.collect() == 2
     first, second = inbox.contents
     assert isinstance(first, LabReport)
     assert first.documents[0].content == content
@@ -75,22 +61,23 @@ async def test_documents_of_20_mb_arrive_whole(
     assert second.observations[0].value_string == value
 
 
-async def test_order_keeps_letters_of_every_script(adapter: SqlAdapter, engine: Engine, tables: StagingTables) -> None:
+async def test_order_keeps_letters_of_every_script(mariadb_url: str, staging: tuple[Engine, StagingTables]) -> None:
+    engine, tables = staging
     order = replace(make_order(1), patient=OrderPatient(family="Тестова-Ünal", given=("鈴木 😀",)))
-    await adapter.submit(order)
+    async with started(mariadb_url) as (adapter, _):
+        await adapter.submit(order)
     with engine.connect() as connection:
         (document,) = connection.execute(select(tables.orders.c.document)).scalars()
         (family,) = connection.execute(select(tables.patients.c.family)).scalars()
     assert (load_order(document.encode()), family) == (order, "Тестова-Ünal")
 
 
-async def test_packet_smaller_than_documents_is_told(mariadb_url: str, engine: Engine, inbox: MemoryInbox) -> None:
+@pytest.mark.usefixtures("staging")
+async def test_packet_smaller_than_documents_is_told(mariadb_url: str) -> None:
     for limit, told in ((50_000_000, []), (70_000_000, ["sql_packet_small"])):
-        settings = SqlSettings.model_validate({"url": mariadb_url, "max_document_bytes": limit})
-        made = SqlAdapter(settings, "sql")
         with capture_logs() as logs:
-            await made.start(inbox)
-        await made.stop()
+            async with started(mariadb_url, max_document_bytes=limit):
+                pass
         assert [line["action"] for line in logs] == told
 
 
