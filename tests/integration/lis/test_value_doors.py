@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -41,10 +41,10 @@ def shown(one: ReportedObservation) -> str:
     return f"={amount.comparator or ''}{amount.value:f}" + ("" if amount.unit == UNIT else f" without {UNIT}")
 
 
-def by_name(contents: Sequence[object], texts: Mapping[str, str]) -> dict[str, str]:
-    """What arrived, by the text that was sent under the name of each report; what did not was refused."""
-    found = {one.accession or one.report_id: one for one in contents if isinstance(one, LabReport)}
-    return {text: shown(found[name].observations[0]) if name in found else REFUSED for name, text in texts.items()}
+def by_name(contents: Sequence[object], cases: Sequence[Case]) -> dict[str, str]:
+    """What arrived of each case, which was sent as report R0, R1 and so on; what did not was refused."""
+    found = {one.accession or one.report_id: shown(one.observations[0]) for one in contents if isinstance(one, LabReport)}
+    return {text: found.get(f"R{place}", REFUSED) for place, (text, _) in enumerate(cases)}
 
 
 def rows(cases: Sequence[Case]) -> bytes:
@@ -68,10 +68,8 @@ async def test_csv_value_is_that_of_the_table(tmp_path: Path, comma: bool, cases
     (tmp_path / "results" / "day.csv").write_bytes(rows(cases))
     await adapter.collect()
     await adapter.stop()
-    found = by_name(inbox.contents, {f"R{place}": value for place, (value, _) in enumerate(cases)})
-    assert found == expected(cases)
     tried = [part.content for part in (await adapter.parse_message(rows(cases), "day.csv")).parts]
-    assert by_name(tried, {f"R{place}": value for place, (value, _) in enumerate(cases)}) == found
+    assert by_name(inbox.contents, cases) == by_name(tried, cases) == expected(cases)
 
 
 @pytest.mark.slow
@@ -89,7 +87,7 @@ async def test_row_value_is_that_of_the_table(tmp_path: Path) -> None:
     await adapter.start(inbox)
     await adapter.collect()
     await adapter.stop()
-    assert by_name(inbox.contents, {f"R{place}": value for place, (value, _) in enumerate(POINT_CASES)}) == expected(POINT_CASES)
+    assert by_name(inbox.contents, POINT_CASES) == expected(POINT_CASES)
     with engine.connect() as connection:
         faults = [fault for fault in connection.execute(select(tables.results.c.fault)).scalars() if fault]
     engine.dispose()
@@ -107,11 +105,10 @@ def structured(text: str, meant: str | ValueFault) -> str | None:
 @pytest.mark.parametrize(("comma", "cases"), [(False, POINT_CASES), (True, COMMA_CASES)])
 async def test_obx_value_is_that_of_the_table(tmp_path: Path, kind: str, comma: bool, cases: tuple[Case, ...]) -> None:
     """One message with an OBR for each: `tests/dialects/test_inputs.py` shows that it is read alike when it arrives."""
-    sent = [(value, meant, structured(value, meant) if kind == "SN" else value) for value, meant in cases]
-    texts = [(value, meant, written) for value, meant, written in sent if written is not None]
+    sent = [case for case in cases if kind != "SN" or structured(*case) is not None]
     segments = [MSH]
-    for place, (_, _, written) in enumerate(texts):
+    for place, case in enumerate(sent):
+        written = structured(*case) if kind == "SN" else case[0]
         segments += [OBR.format(name=f"R{place}"), f"OBX|1|{kind}|2345-7^Glucose^LN||{written}|{UNIT}|||||F"]
     read = await read_message(tmp_path, *segments, mapping="[results]\ndecimal_comma = true\n" if comma else "")
-    found = by_name(read.reports, {f"R{place}": value for place, (value, _, _) in enumerate(texts)})
-    assert found == expected([(value, meant) for value, meant, _ in texts])
+    assert by_name(read.reports, sent) == expected(sent)

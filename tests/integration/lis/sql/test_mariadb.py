@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 from lab_agent.domain.lab_messages import LabReport
 from lab_agent.domain.lab_order import OrderPatient
 from lab_agent.lis.sql import SqlAdapter, SqlSettings
-from lab_agent.lis.sql.staging_tables import StagingTables, create_statements
+from lab_agent.lis.sql.staging_tables import StagingTables
 from lab_agent.lis.testing import MemoryInbox, make_order
 from lab_agent.serialization import load_order
 from tests.harness.databases import create_staging_tables
@@ -79,12 +79,3 @@ async def test_packet_smaller_than_documents_is_told(mariadb_url: str) -> None:
             async with started(mariadb_url, max_document_bytes=limit):
                 pass
         assert [line["action"] for line in logs] == told
-
-
-@pytest.mark.parametrize("dialect", ["mysql", "mariadb"])
-def test_mysql_ddl_names_packet_size_engine_and_charset(dialect: str) -> None:
-    said = create_statements(dialect, "lab_")
-    assert "max_allowed_packet" in said.splitlines()[0]
-    assert said.count("ENGINE=InnoDB") == said.count("CHARSET=utf8mb4") == said.count("CREATE TABLE")
-    assert " TEXT" not in said
-    assert " BLOB" not in said
