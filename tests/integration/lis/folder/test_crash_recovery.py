@@ -3,43 +3,46 @@
 The process counts its steps (each fsync, rename, and each commit of its journal) and kills itself just before one of them.
 """
 
+import asyncio
 import json
 import os
 import signal
-import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from lab_agent.lis.folder import FolderAdapter, FolderSettings
 from lab_agent.lis.testing import make_correction, make_order, make_report
 from lab_agent.serialization import dump_message
-from tests.harness.adapter_journal import kept_values
-from tests.harness.paths import ROOT
+from tests.harness import forked_programs
+from tests.harness.adapter_journal import Journal, kept_values
+from tests.harness.clock import DEADLINE
 
-PROCESS = """
-import asyncio, os, signal, sys
-from pathlib import Path
-from lab_agent.lis.folder import FolderAdapter, FolderSettings
-from lab_agent.lis.testing import make_order
-from tests.harness.adapter_journal import Journal
+MODULE = "tests.integration.lis.folder.test_crash_recovery"
 
-steps = last = 0
 
-def stepping(call):
-    def stepped(*args, **named):
-        global steps
-        steps += 1
-        if steps == last:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return call(*args, **named)
-    return stepped
+def main() -> None:
+    """Be the process that is killed."""
+    steps, (base, task, last) = count(1), sys.argv[1:]
 
-for place, name in ((os, "fsync"), (os, "rename"), (os, "replace"), (Journal, "commit")):
-    setattr(place, name, stepping(getattr(place, name)))
+    def stepping(call: Callable[..., Any]) -> Callable[..., Any]:
+        def stepped(*args: Any, **named: Any) -> Any:
+            if next(steps) == int(last):
+                os.kill(os.getpid(), signal.SIGKILL)
+            return call(*args, **named)
 
-async def main(base, task):
+        return stepped
+
+    for place, name in ((os, "fsync"), (os, "rename"), (os, "replace"), (Journal, "commit")):
+        setattr(place, name, stepping(getattr(place, name)))
+    asyncio.run(work(Path(base), task))
+
+
+async def work(base: Path, task: str) -> None:
     adapter = FolderAdapter(FolderSettings(orders=base / "orders", results=base / "results", settle=0), "folder")
     journal = Journal(base / "journal")
     await adapter.start(journal)
@@ -50,15 +53,17 @@ async def main(base, task):
             pass
     await adapter.stop()
 
-for line in sys.stdin:
-    name, task, last = line.rstrip("\\n").split("|")
-    last = int(last)
-    child = os.fork()
-    if child == 0:
-        asyncio.run(main(Path(name), task))
-        os._exit(0)
-    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
-"""
+
+def run(base: Path, task: str, last: int) -> bool:
+    """Start a process; whether it was killed before its step of that number."""
+    code = forked_programs.start(MODULE, str(base), task, str(last)).wait(DEADLINE)
+    assert code in {0, -signal.SIGKILL}
+    return code != 0
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _prepared() -> None:
+    forked_programs.prepare(MODULE)
 
 
 @pytest.fixture
@@ -66,30 +71,6 @@ def base(tmp_path: Path) -> Path:
     for name in ("orders", "results"):
         (tmp_path / name).mkdir()
     return tmp_path
-
-
-Run = Callable[[Path, str, int], bool]
-
-
-@pytest.fixture(scope="module")
-def run() -> Iterator[Run]:
-    """Start processes, each forked from one that has done the imports; whether it was killed before its step of that number."""
-    with subprocess.Popen(
-        [sys.executable, "-c", PROCESS], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as launcher:
-        assert launcher.stdin
-        assert launcher.stdout
-        to, back = launcher.stdin, launcher.stdout
-
-        def start(base: Path, task: str, last: int) -> bool:
-            to.write(f"{base}|{task}|{last}\n")
-            to.flush()
-            code = int(back.readline())
-            assert code in {0, -signal.SIGKILL}
-            return code != 0
-
-        yield start
-        to.close()
 
 
 def take(base: Path) -> list[str]:
@@ -103,7 +84,7 @@ def take(base: Path) -> list[str]:
 
 
 @pytest.mark.parametrize(("last", "quick_lis"), [*((last, True) for last in range(1, 10)), (6, False), (7, False), (8, False)])
-def test_killed_process_submits_order_once(run: Run, base: Path, last: int, quick_lis: bool) -> None:
+def test_killed_process_submits_order_once(base: Path, last: int, quick_lis: bool) -> None:
     """Wherever the process dies in a submit, the order is handed over exactly once."""
     killed = run(base, "hand_over", last)
     taken = take(base) if quick_lis else []
@@ -114,7 +95,7 @@ def test_killed_process_submits_order_once(run: Run, base: Path, last: int, quic
 
 
 @pytest.mark.parametrize("last", range(1, 11))
-def test_killed_process_keeps_each_result_once(run: Run, base: Path, last: int) -> None:
+def test_killed_process_keeps_each_result_once(base: Path, last: int) -> None:
     """Wherever the process dies in a collection, each result is kept exactly once."""
     report = make_report(1, make_order(1))
     for index, digits in enumerate(("1.20", "1.30", "1.20")):

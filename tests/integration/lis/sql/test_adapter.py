@@ -275,7 +275,7 @@ async def test_missing_database_or_tables_are_temporary(url: str, tmp_path: Path
     await adapter.stop()
 
 
-@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("dialect", [*DIALECTS, "mariadb"])
 def test_ddl_compiles_in_every_dialect(dialect: str) -> None:
     said = create_statements(dialect, "x_", "staging" if dialect != "sqlite" else None)
     assert said.count("CREATE TABLE") == 13
