@@ -266,11 +266,3 @@ async def test_token_endpoint_errors_follow_rfc_6749(running: Running) -> None:
     for malformed in (b"&".join(b"a%d=1" % number for number in range(60)), b"grant_type=client_credentials&" * 2):
         response = await running.client.post("token", content=malformed)
         assert (response.status_code, response.json()["error"]) == (400, "invalid_request")
-
-
-async def test_openapi_names_token_endpoint(running: Running) -> None:
-    document = (await running.client.get("openapi.json")).json()
-    flow = document["components"]["securitySchemes"]["oauth"]["flows"]["clientCredentials"]
-    assert flow == {"tokenUrl": "/token", "scopes": {}}
-    assert {"oauth": []} in document["paths"]["/eta"]["get"]["security"]
-    assert "/token" not in document["paths"]

@@ -6,7 +6,6 @@ import asyncio
 import hashlib
 import signal
 import socket
-import time
 from pathlib import Path
 
 import httpx
@@ -44,24 +43,6 @@ def test_process_starts_reloads_and_stops_gracefully(folder: Path, systemd: Noti
     assert log.count("catalogue.refused") == 1
     assert "contract=C-100" not in log
     assert "process-token" not in log
-
-
-@pytest.mark.slow
-def test_catalogue_import_served_without_restart(folder: Path, systemd: NotifySocket) -> None:
-    port = free_port()
-    config = write_settings_file(folder, port)
-    address = f"http://127.0.0.1:{port}/nomenclature?contract=C-100"
-    with running_api(config, systemd.environ):
-        systemd.wait_for("READY=1")
-        prices = folder / "contract_items.csv"
-        prices.write_text(prices.read_text().replace("480.00", "520.00"))
-        words = ["catalogue", "import", str(folder), "--yes", "--config", str(config)]
-        done = forked_programs.run("lab_agent.cli", *words)
-        assert "price: 480.00 → 520.00" in done.stdout, done.stderr
-        deadline = time.monotonic() + DEADLINE
-        while httpx.get(address, headers=TOKEN, timeout=DEADLINE).json()[0]["price"] != 520.0:
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
 
 
 @pytest.mark.slow

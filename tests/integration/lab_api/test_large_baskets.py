@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import random
 import threading
 import uuid
-from dataclasses import replace
 from datetime import timedelta
-from decimal import Decimal
 from typing import Any
 
 import httpx
@@ -16,11 +13,10 @@ import pytest
 
 from lab_agent.catalogue import basket as catalogue_basket
 from lab_agent.catalogue import preanalytics, questionnaire
-from lab_agent.catalogue.model import Container, Contract, Item, Requirement, SpecimenOption
+from lab_agent.catalogue.model import Contract
 from lab_agent.catalogue.nomenclature import turnarounds
-from lab_agent.catalogue.turnaround import Notice, NoticePeriod, Stopped, Turnaround
+from lab_agent.catalogue.turnaround import Notice, NoticePeriod, Stopped
 from lab_agent.catalogue_service.label_allocation import LabelAllocator
-from lab_agent.errors import BasketError
 from lab_agent.settings.api import ApiSettings
 from lab_api import endpoints, response_cache
 from lab_api.app import create_app
@@ -29,7 +25,6 @@ from tests.harness.clock import DEADLINE
 from tests.harness.store_counts import count_store
 from tests.integration.lab_api.parts import NOON, POOL, TroubledStore, basket, caller, plain_items
 
-SIZE = 200
 CONTRACTS = [Contract(f"C-{number}", "", {}) for number in range(5)]
 
 
@@ -56,61 +51,6 @@ async def test_large_basket_computed_off_event_loop(
         response = await api.post(path, json=basket(*plain_items(size)))
         assert response.status_code == 200, response.text
         assert [each is not threading.main_thread() for each in threads] == [aside] * 3
-
-
-def hostile_contract() -> Contract:
-    """Volumes from a fifth to half of a tube: none fits well, and the search for one tube less goes to its limit."""
-    volumes, tube = random.Random(3), Container("T", "", "", capacity=Decimal(1000))  # repeatable
-    items = {}
-    for number in range(SIZE):
-        volume, name = Decimal(volumes.randint(200, 450)), f"{number:03}"
-        need = Requirement(name, SpecimenOption("", 10, "Serum"), tube, volume, "Venepuncture")
-        items[name] = Item(name, name, Decimal(1), Turnaround(Decimal(1)), options=(need,))
-    return Contract("C-H", "", items)
-
-
-async def test_hostile_basket_leaves_loop_to_other_requests(
-    settings: ApiSettings, current_catalogue: CurrentCatalogue, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """While the plan is being made in a thread, others are answered, as often as they ask."""
-    began, may_end, real = threading.Event(), threading.Event(), preanalytics.calculate
-
-    def held_back(*args: Any) -> Any:
-        began.set()
-        assert may_end.wait(DEADLINE)
-        return real(*args)
-
-    monkeypatch.setattr(preanalytics, "calculate", held_back)
-    catalogue = current_catalogue.responses.catalogue
-    current_catalogue.replace(replace(catalogue, version="hostile", contracts={**catalogue.contracts, "C-H": hostile_contract()}))
-    async with caller(create_app(settings.model_copy(update={"max_basket": SIZE}), current_catalogue)) as client:
-        body = basket(*(f"{number:03}" for number in range(SIZE)), contract="C-H")
-        hostile = asyncio.create_task(client.post("preanalytics", json=body))
-        assert await asyncio.to_thread(began.wait, DEADLINE)
-        for _ in range(5):
-            assert (await client.get("nomenclature?contract=C-100")).status_code == 200
-        assert not hostile.done()
-        may_end.set()
-        specimens = (await hostile).json()["specimens"]
-    assert SIZE // 4 <= len(specimens) <= SIZE // 2
-
-
-def test_unknown_codes_looked_up_in_one_pass(current_catalogue: CurrentCatalogue) -> None:
-    class Counted(dict[str, Any]):
-        looks = 0
-
-        def __iter__(self) -> Any:
-            Counted.looks += 1
-            return super().__iter__()
-
-    contract = current_catalogue.responses.catalogue.contract("C-100")
-    counted: Contract = replace(contract, items=Counted(contract.items))
-    asked = basket(*(f"none-{number}" for number in range(199)), "1.001")
-    with pytest.raises(BasketError) as caught:
-        catalogue_basket.read_basket(asked, {"C-100": counted}, 200)
-    assert len(caught.value.problems) == 200
-    assert "did you mean '001.001'?" in str(caught.value)
-    assert Counted.looks <= 1
 
 
 async def test_database_is_asked_little(store: TroubledStore, settings: ApiSettings, current_catalogue: CurrentCatalogue) -> None:

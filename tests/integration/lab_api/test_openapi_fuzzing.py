@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import random
 from collections.abc import Coroutine, Iterator
 from datetime import datetime
 from typing import Any
@@ -110,76 +109,20 @@ def send(runner: Runner, case: Any, token: str) -> None:
     case.validate_response(answer, checks=CHECKS)
 
 
-@pytest.mark.slow
-@given(data=st.data())
-@settings(max_examples=150, **QUIET)
-def test_any_request_gets_documented_response(runner: Runner, data: st.DataObject) -> None:
-    send_some(runner, data, 1)
+@pytest.mark.parametrize(
+    ("examples", "at_once"),
+    [
+        pytest.param(150, 1, marks=pytest.mark.slow),
+        # minutes of work: the limit of an ordinary test would end it half way
+        pytest.param(max(100, int(20_000 * SHARE)) // AT_ONCE, AT_ONCE, marks=[pytest.mark.proof, pytest.mark.timeout(3600)]),
+    ],
+    ids=["few", "many"],
+)
+def test_any_request_gets_documented_response(runner: Runner, examples: int, at_once: int) -> None:
+    @given(data=st.data())
+    @settings(max_examples=examples, **QUIET)
+    def ask(data: st.DataObject) -> None:
+        send_some(runner, data, at_once)
+        FIGURES.add(requests=at_once)
 
-
-@pytest.mark.proof
-@pytest.mark.timeout(3600)  # minutes of work: the limit of an ordinary test would end it half way
-@given(data=st.data())
-@settings(max_examples=max(100, int(20_000 * SHARE)) // AT_ONCE, **QUIET)
-def test_twenty_thousand_requests_get_documented_responses(runner: Runner, data: st.DataObject) -> None:
-    send_some(runner, data, AT_ONCE)
-    FIGURES.add(requests=AT_ONCE)
-
-
-# --- baskets that are nearly right ------------------------------------------------------------------------------------------
-
-ODD: list[Any] = [
-    *(None, True, 0, -1, 1.5, 10**30, "", " ", "0", "x" * 300, "\u0000", "ä\u2028", "002.001", "10", 10),
-    *([], {}, [10, "13"]),
-]
-FIELDS = ("id", "specimen_code", "bodysite_code", "bodycite_code", "container_type", "guid", "other")
-
-
-class Guess:
-    """Requests that are nearly right, or not at all. The same seed gives the same requests."""
-
-    def __init__(self, seed: int) -> None:
-        self.random = random.Random(seed)
-        self.items = list(sample().contract("C-100").items.values())
-
-    def item(self) -> Any:
-        if self.random.random() < 0.05:
-            return self.random.choice(ODD)
-        item = self.random.choice(self.items)
-        wish: dict[str, Any] = {"id": item.id, "guid": f"g{self.random.randrange(10**9)}"}
-        if item.options:
-            option = self.random.choice(item.options).option
-            wish |= {"specimen_code": option.specimen_code, "bodysite_code": option.bodysite_code}
-        while self.random.random() < 0.2:
-            wish[self.random.choice(FIELDS)] = self.random.choice(ODD)
-        return wish
-
-    def body(self) -> bytes:
-        body: dict[str, Any] = {"contract": "C-100", "analyticsrequests": [self.item() for _ in range(self.random.randrange(8))]}
-        while self.random.random() < 0.1:
-            body[self.random.choice(["contract", "analyticsrequests", "includetransportcontainer"])] = self.random.choice(ODD)
-        raw = bytearray(json.dumps(body).encode())
-        if self.random.random() < 0.1:
-            raw[self.random.randrange(len(raw))] = self.random.randrange(256)
-        return bytes(raw)
-
-
-async def send_guesses(api: httpx.AsyncClient, count: int) -> None:
-    guess, answered = Guess(7), 0
-    for number in range(count):
-        body = guess.body()
-        response = await api.post("preanalytics" if number % 2 else "questionnaire", content=body)
-        assert response.status_code in {200, 400, 404, 422}, (response.status_code, body)
-        answered += response.status_code == 200
-        check_outcome(response)
-    assert answered > count / 20
-
-
-async def test_random_requests_cause_no_500(api: httpx.AsyncClient) -> None:
-    await send_guesses(api, 200)
-
-
-@pytest.mark.proof
-async def test_twenty_thousand_random_requests_cause_no_500(api: httpx.AsyncClient) -> None:
-    await send_guesses(api, int(20_000 * SHARE))
-    FIGURES.add(requests=int(20_000 * SHARE))
+    ask()
