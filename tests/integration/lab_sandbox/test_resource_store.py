@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from lab_sandbox.access_rights import AccessRights
 from lab_sandbox.references import Ref
-from lab_sandbox.resource_store import ResourceStore, compress_body, decompress_body
+from lab_sandbox.resource_store import ResourceStore
 from lab_sandbox.search_index import Term
 from tests.integration.lab_sandbox.world import diagnostics
 
@@ -60,11 +60,6 @@ def test_indexed_search_equals_full_scan(steps, page, colours, size):
         assert again.version == stored.version
         assert again.access == stored.access
     store.close()
-
-
-@given(st.binary(max_size=2000))
-def test_stored_bytes_returned_unchanged(body):
-    assert decompress_body(compress_body(body)) == body
 
 
 def test_failed_transaction_leaves_nothing(tmp_path):

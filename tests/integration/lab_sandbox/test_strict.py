@@ -193,19 +193,3 @@ async def test_strict_conditional_create_is_never_out_of_date(strict):
     query = f"identifier={one['system']}|{one['value']}"
     assert (await observations(strict, f"/fhir/Observation?{query}"))["total"] == 0
     assert [(await strict.upload(value, **{"If-None-Exist": query})).status_code for _ in range(2)] == [201, 200]
-
-
-async def test_search_age_is_repeatable_and_a_setting(world_factory):
-    async def moments(**rules):
-        world = world_factory(rules={"search_age_seconds": 10, **rules})
-        await observations(world)
-        await world.upload(observation())
-        for second in range(12):
-            if (await observations(world))["entry"]:
-                return second
-            world.clock.advance(1)
-        raise AssertionError("never found")
-
-    assert await moments(seed=3) == await moments(seed=3)
-    assert len({await moments(seed=seed) for seed in range(5)}) > 1
-    assert await moments(search_age_seconds=0) == 0

@@ -95,19 +95,6 @@ async def test_order_resources_need_bundle_to_create(world):
     assert "bundle" in diagnostics(answer)
 
 
-async def test_both_task_levels_go_from_requested_to_their_end(world):
-    order, first, second = (await world.created_order())["Task"]
-    assert {task["status"] for task in (order, first, second)} == {"requested"}
-    assert (await world.put(first, status="cancelled", output=REASON)).status_code == 200
-    for task in (second, order):
-        assert (await world.put(task, status="completed")).status_code == 200
-    read = (await world.get(f"/fhir/task/{first['id']}", world.clinic)).json()
-    assert (read["status"], read["output"]) == ("cancelled", REASON)
-    assert await world.found("/fhir/task?status=requested") == []
-    done = await world.found("/fhir/task?status=completed,cancelled&code=OrderProcessingTask")
-    assert [one["id"] for one in done] == [order["id"]]
-
-
 @pytest.mark.parametrize(
     ("caller", "steps"),
     [
@@ -167,12 +154,3 @@ async def test_invalid_body_rejected(world, world_factory):
     answer = await small.client.post("/fhir/Patient", json=patient(), headers=small.clinic)
     assert answer.status_code == 413
     assert "body" in diagnostics(answer)
-
-
-async def test_history_is_bounded(world_factory):
-    world = world_factory(rules={"history_limit": 2})
-    task = (await world.created_order())["Task"][1]
-    for version in range(1, 8):
-        assert (await world.put(task, version=version, number=version)).status_code == 200
-    entries = await world.found(f"/fhir/task/{task['id']}/_history", world.clinic)
-    assert [one["meta"]["versionId"] for one in entries] == ["8", "7", "6"]

@@ -2,7 +2,7 @@
 
 import json
 
-from tests.integration.lab_sandbox.world import LABORATORY, diagnostics, observation, patient, problems, report
+from tests.integration.lab_sandbox.world import diagnostics, observation, patient, problems, report
 
 LOCAL = f"urn:uuid:{'0' * 8}-0000-0000-0000-{'0' * 12}"
 OTHER_SYSTEM = {"coding": [{"system": "urn:local", "code": "x"}]}
@@ -113,14 +113,3 @@ async def test_order_level_report_references_all_lines(world):
     for each in based_on:
         found = await world.found(f"/fhir/diagnosticreport?based-on={each['reference']}", world.clinic)
         assert [one["id"] for one in found] == [made.json()["id"]]
-
-
-async def test_laboratory_reads_back_what_it_uploads(world):
-    """The creator is its owner, and finds it by the identifier until an update drops that."""
-    made = (await world.upload(observation())).json()
-    identifier = "|".join(made["identifier"][0][name] for name in ("system", "value"))
-    assert {"system": "http://exchange.test/security/owner", "code": LABORATORY} in made["meta"]["security"]
-    assert await world.found("/fhir/Observation", identifier=identifier) == [made]
-    dropped = {key: one for key, one in made.items() if key != "identifier"}
-    assert (await world.put(dropped, status="amended")).status_code == 200
-    assert await world.found("/fhir/Observation", identifier=identifier) == []
