@@ -15,10 +15,9 @@ from hypothesis import strategies as st
 from lab_agent.errors import Failure
 from lab_agent.exchange.authenticator import Authenticator
 from lab_agent.http_client import HttpClient, HttpOptions
-from lab_agent.settings.exchange import OAuthSettings
 from tests.harness.clock import VirtualClock
 from tests.harness.proof import FIGURES, SHARE
-from tests.integration.exchange.conftest import FakeTokenStore
+from tests.integration.exchange.conftest import FakeTokenStore, oauth_settings
 
 
 @dataclass
@@ -62,8 +61,7 @@ class TokenService:
         return httpx.Response(200, json={"access_token": self.good, "refresh_token": self.refresh, "expires_in": 600})
 
 
-OAUTH = {"auth_url": "https://auth.example", "client_id": "lab", "client_secret": "s"}
-PASSWORD = OAuthSettings.model_validate({**OAUTH, "grant": "password", "username": "u", "password": "p"})
+PASSWORD = oauth_settings()
 
 
 async def _work(service: TokenService, store: FakeTokenStore, steps: list[tuple[int, str]]) -> None:
@@ -100,23 +98,20 @@ weathers = st.lists(st.sampled_from(["fair", "fair", "away", "busy", "lost"]), m
 stories = st.lists(st.tuples(st.integers(0, 2), st.sampled_from(["call", "call", "time", "restart"])), max_size=12)
 
 
-def _tell(weather: list[str], steps: list[tuple[int, Any]]) -> None:
-    service = TokenService(list(weather))
-    with patch("lab_agent.exchange.authenticator._LEASE_POLL_SECONDS", 0.0):
-        asyncio.run(_work(service, FakeTokenStore(), steps))
-    assert service.most_asking <= 1
-    assert set(service.reused) <= service.lost
-
-
-@settings(max_examples=30, deadline=None)
-@given(weathers, stories)
-def test_concurrent_refreshes_stay_serial_and_recover(weather: list[str], steps: list[tuple[int, Any]]) -> None:
+@pytest.mark.parametrize(
+    "examples", [30, pytest.param(max(100, int(5000 * SHARE)), marks=pytest.mark.proof)], ids=["few", "many"]
+)
+def test_concurrent_refreshes_stay_serial_and_recover(examples: int) -> None:
     """One asks at a time, only a lost reply lets a refresh token be sent twice, and it always recovers."""
-    _tell(weather, steps)
 
+    @settings(max_examples=examples, deadline=None)
+    @given(weathers, stories)
+    def tell(weather: list[str], steps: list[tuple[int, Any]]) -> None:
+        service = TokenService(list(weather))
+        with patch("lab_agent.exchange.authenticator._LEASE_POLL_SECONDS", 0.0):
+            asyncio.run(_work(service, FakeTokenStore(), steps))
+        assert service.most_asking <= 1
+        assert set(service.reused) <= service.lost
 
-@pytest.mark.proof
-def test_concurrent_refreshes_recover_in_thousands_of_runs() -> None:
-    story = given(weathers, stories)(_tell)
-    settings(max_examples=max(100, int(5000 * SHARE)), deadline=None)(story)()
-    FIGURES.add(concurrent_sign_ins=max(100, int(5000 * SHARE)))
+    tell()
+    FIGURES.add(concurrent_sign_ins=examples)

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 
 import httpx
 import pytest
-from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import Route
 
-from lab_agent import exact_json
-from lab_agent.catalogue import basket, preanalytics, questionnaire
-from lab_agent.catalogue.nomenclature import nomenclature, turnarounds
 from lab_agent.catalogue.spreadsheet.csv_files import load_catalogue
+from lab_agent.crypto import hash_token
+from lab_agent.settings.api import ApiSettings
+from lab_api.app import create_app as create_api
+from lab_api.response_cache import CurrentCatalogue
 from lab_sandbox.app import create_app
 from lab_sandbox.config import CLINIC_GUID, LABORATORY_GUID, SandboxConfig
 from lab_sandbox.partner.account import PartnerAccount
@@ -32,50 +29,16 @@ def now() -> datetime:
     return datetime.now(UTC)
 
 
-def laboratory_app() -> Starlette:
-    catalogue = load_catalogue(CATALOGUE)
-
-    def json(value: object) -> Response:
-        return Response(exact_json.dumps(value), media_type="application/json")
-
-    async def names(request: Request) -> Response:
-        return json(nomenclature(catalogue.contract(request.query_params["contract"])))
-
-    async def eta(request: Request) -> Response:
-        return json(turnarounds(catalogue.contract(request.query_params["contract"]), catalogue.notices, now()))
-
-    async def questions(request: Request) -> Response:
-        requested = basket.read_basket(exact_json.loads(await request.body()), catalogue.contracts, 100)
-        return json(questionnaire.build_questionnaire(catalogue, [line.item for line in requested.lines]).as_json())
-
-    async def tubes(request: Request) -> Response:
-        requested = basket.read_basket(exact_json.loads(await request.body()), catalogue.contracts, 100)
-        answer = preanalytics.calculate(catalogue, requested.lines)
-        return json(answer.as_json([None] * len(answer.tubes)))
-
-    return Starlette(
-        routes=[
-            Route("/nomenclature", names),
-            Route("/eta", eta),
-            Route("/questionnaire", questions, methods=["POST"]),
-            Route("/preanalytics", tubes, methods=["POST"]),
-        ]
-    )
+@pytest.fixture
+def laboratory() -> httpx.ASGITransport:
+    token = {"name": "exchange", "sha256": hash_token("demo-lab-api-token")}
+    settings = ApiSettings.model_validate({"tokens": [token], "rate": 10_000, "burst": 10_000})
+    return httpx.ASGITransport(create_api(settings, CurrentCatalogue(load_catalogue(CATALOGUE), now)))
 
 
 @pytest.fixture
-def service_config() -> SandboxConfig:
-    return SandboxConfig(base_url=BASE)
-
-
-@pytest.fixture
-def laboratory() -> Callable[[], httpx.AsyncBaseTransport]:
-    return lambda: httpx.ASGITransport(laboratory_app())
-
-
-@pytest.fixture
-def transport(service_config: SandboxConfig, laboratory: Callable[[], httpx.AsyncBaseTransport]) -> httpx.ASGITransport:
-    return httpx.ASGITransport(create_app(service_config, transport=laboratory()))
+def transport(laboratory: httpx.ASGITransport) -> httpx.ASGITransport:
+    return httpx.ASGITransport(create_app(SandboxConfig(base_url=BASE), transport=laboratory))
 
 
 @pytest.fixture

@@ -5,15 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from decimal import Decimal
 
-import httpx
 import pytest
-from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import Route
 
-from lab_sandbox.partner.account import PartnerAccount
-from lab_sandbox.partner.client import open_partner_client
 from lab_sandbox.partner.clinic import parse_placed_order, reference_id
 from lab_sandbox.partner.errors import (
     InvalidJsonError,
@@ -24,7 +17,7 @@ from lab_sandbox.partner.errors import (
     encode,
     parse_diagnostics,
 )
-from lab_sandbox.partner.result_reader import WaitTimeoutError, find_differences, value_fields, wait_until
+from lab_sandbox.partner.result_reader import find_differences, value_fields
 
 CODE = {"system": "http://loinc.org", "code": "718-7", "display": "Hemoglobin"}
 REPORTED = {
@@ -91,43 +84,11 @@ def test_references_are_read_in_any_form():
         parse_placed_order({"entry": []}, "labels")
 
 
-async def test_waiting_ends_at_deadline_with_last_state():
-    async def fetch() -> str:
-        return "order requested"
-
-    with pytest.raises(WaitTimeoutError, match="shared: not within 0 s; last seen: order requested"):
-        await wait_until(fetch, lambda seen: seen == "order completed", timeout=0.02, description="shared", interval=0.01)
-
-
 def test_rejection_diagnostics_extracted():
     outcome = b'{"resourceType":"OperationOutcome","issue":[{"diagnostics":"a"},{"code":"b"}]}'
     refusal = b'{"error":"invalid_grant","error_description":"no"}'
     found = [parse_diagnostics(body) for body in (outcome, refusal, b"<html>", b"[]")]
     assert found == [("a", "b"), ("invalid_grant", "no"), (), ()]
-
-
-async def test_search_follows_pages_counts_repeated_row_once(account: PartnerAccount):
-    """A response that is not JSON is told."""
-    pages = {"1": (["a", "b"], "2"), "2": (["b", "c"], None)}
-
-    async def token(_request: Request) -> Response:
-        return Response(b'{"access_token":"t"}')
-
-    async def search(request: Request) -> Response:
-        ids, next_page = pages[request.query_params.get("page", "1")]
-        links = [{"relation": "next", "url": f"{account.base_url}fhir/task?page={next_page}"}] if next_page else []
-        return Response(encode({"entry": [{"resource": {"id": one}} for one in ids], "link": links}))
-
-    async def page(_request: Request) -> Response:
-        return Response(b"<html>")
-
-    app = Starlette(
-        routes=[Route("/connect/token", token, methods=["POST"]), Route("/fhir/task", search), Route("/{rest:path}", page)]
-    )
-    async with open_partner_client(account, transport=httpx.ASGITransport(app)) as client:
-        assert [one["id"] for one in await client.search("task", {"status": "requested"})] == ["a", "b", "c"]
-        with pytest.raises(PartnerError, match="not JSON"):
-            await client.nomenclature()
 
 
 async def test_unknown_contract_named_in_error(client):
