@@ -157,14 +157,6 @@ async def test_laboratory_finds_line_tasks_of_order(world):
         assert await world.found("/fhir/task", **{"part-of": value.format(order["id"])}) == lines
 
 
-async def test_read_in_any_case_with_or_without_fhir(world):
-    """Paths are accepted in any case, with and without the fhir prefix."""
-    line = (await world.created_order())["ProcedureRequest"][0]
-    for spelling in ("/fhir/ProcedureRequest", "/ProcedureRequest", "/procedurerequest", "//fhir//procedurerequest"):
-        answer = await world.get(f"{spelling}/{line['id']}")
-        assert (answer.status_code, answer.headers["etag"], answer.json()) == (200, 'W/"1"', line)
-
-
 @pytest.mark.parametrize("kind", ["ProcedureRequest", "Specimen", "QuestionnaireResponse", "Task"])
 async def test_read_resources_of_order(world, kind):
     resource = (await world.created_order())[kind][0]
@@ -240,14 +232,6 @@ async def test_document_unavailable_format_rejected(world, document):
         answer = await world.get(document, world.clinic | {"Accept": accept})
         assert answer.status_code == 406, accept
         assert "Accept" in diagnostics(answer)
-
-
-async def test_document_raw_upload_accepted(world):
-    headers = world.laboratory | {"Content-Type": "application/pdf"}
-    made = await world.client.post("/fhir/Binary", content=PDF, headers=headers)
-    assert made.status_code == 201
-    answer = await world.get(f"/fhir/Binary/{made.json()['id']}")
-    assert (answer.content, answer.headers["content-type"]) == (PDF, "application/pdf")
 
 
 async def test_document_required_fields_checked(world):

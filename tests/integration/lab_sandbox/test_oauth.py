@@ -125,29 +125,6 @@ async def test_refresh_token_rotates(world, world_factory):
         assert (await refresh(keeping, first)).json()["refresh_token"] == first["refresh_token"]
 
 
-async def test_expired_access_token_is_refreshed(world_factory):
-    world = world_factory(tokens={"lifetime_seconds": 60})
-    first = await tokens_by_code(world)
-    assert first["expires_in"] == 60
-    world.clock.advance(60)
-    assert await read_status(world, first) == 401
-    assert await read_status(world, (await refresh(world, first)).json()) == 200
-    assert "expires_in" not in await tokens_by_code(world_factory(tokens={"send_expires_in": False}))
-
-
-async def test_password_grant_secret_in_header_or_form(world):
-    form = {"grant_type": "password", "username": "laboratory", "password": "pw-lab"}
-    posted = await world.client.post("/connect/token", data=form | LAB_CLIENT)
-    basic = await world.client.post("/connect/token", data=form, auth=tuple(LAB_CLIENT.values()))
-    assert posted.json()["refresh_token"] != basic.json()["refresh_token"]
-    assert await read_status(world, basic.json()) == 200
-    wrong = await world.client.post("/connect/token", data=form | LAB_CLIENT | {"password": "no"})
-    assert wrong.json()["error"] == "invalid_grant"
-    own = (await token(world, grant_type="client_credentials")).json()
-    assert "refresh_token" not in own
-    assert await read_status(world, own) == 200
-
-
 async def test_token_error_has_oauth_and_fhir_form(world):
     for form, status, error in (
         ({"grant_type": "password"}, 401, "invalid_client"),
