@@ -84,9 +84,15 @@ def store() -> FakeTokenStore:
     return FakeTokenStore()
 
 
+class Service(respx.MockRouter):
+    """An exchange service that answers as its routes say, and clients of it."""
+
+    client: Callable[..., ExchangeClient]
+
+
 @pytest.fixture
-def router() -> respx.MockRouter:
-    return respx.MockRouter(assert_all_called=False)
+def router() -> Service:
+    return Service(assert_all_called=False)
 
 
 @pytest.fixture
@@ -109,15 +115,20 @@ def make_tokens(http: HttpClient, store: FakeTokenStore, clock: VirtualClock) ->
 
 
 @pytest.fixture
-def make_client(
-    http: HttpClient, make_tokens: Callable[..., Authenticator], token_route: respx.Route, monkeypatch: pytest.MonkeyPatch
-) -> Callable[..., ExchangeClient]:
+def service(
+    router: Service,
+    http: HttpClient,
+    make_tokens: Callable[..., Authenticator],
+    token_route: respx.Route,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Service:
     monkeypatch.setattr("lab_agent.exchange.requests.backoff_delay", lambda *_: 0.001)
 
     def make(heard: CallObserver = ignore, **changes: Any) -> ExchangeClient:
         return ExchangeClient(exchange_settings(**changes), http, make_tokens(), on_call=heard)
 
-    return make
+    router.client = make  # type: ignore[method-assign]
+    return router
 
 
 def task(number: int, version: int = 1, **more: Any) -> dict[str, Any]:

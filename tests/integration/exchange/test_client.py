@@ -1,5 +1,4 @@
 import asyncio
-from collections.abc import Callable
 from datetime import timedelta
 from decimal import Decimal
 from email.utils import format_datetime
@@ -13,23 +12,22 @@ import respx
 from lab_agent import errors, exact_json
 from lab_agent.domain.ids import ResourceId
 from lab_agent.domain.values import Identifier
-from lab_agent.exchange.client import ExchangeClient
 from tests.harness.clock import VirtualClock
-from tests.integration.exchange.conftest import BASE, OURS, bundle, task, tokens
-
-Make = Callable[..., ExchangeClient]
+from tests.integration.exchange.conftest import BASE, OURS, Service, bundle, task, tokens
 
 
 def rid(value: str) -> ResourceId:
     return ResourceId(value)
 
 
-async def test_every_call_observed_by_name_without_ids(make_client: Make, router: respx.MockRouter) -> None:
-    router.get(f"{BASE}fhir/task/t1").respond(json=task(1))
-    router.get(f"{BASE}fhir/task/t2").respond(404)
-    router.put(f"{BASE}fhir/Task/t1").mock(side_effect=httpx.ReadTimeout)
+async def test_every_call_observed_by_name_without_ids(service: Service) -> None:
+    service.get(f"{BASE}fhir/task/t1").respond(json=task(1))
+    service.get(f"{BASE}fhir/task/t2").respond(404)
+    service.put(f"{BASE}fhir/Task/t1").mock(side_effect=httpx.ReadTimeout)
     output: list[tuple[str, str]] = []
-    client = make_client(heard=lambda operation, outcome, seconds: output.append((operation, outcome)) if seconds >= 0 else None)
+    client = service.client(
+        heard=lambda operation, outcome, seconds: output.append((operation, outcome)) if seconds >= 0 else None
+    )
     await client.read("Task", rid("t1"))
     with pytest.raises(errors.ResourceNotReadable):
         await client.read("Task", rid("t2"))
@@ -38,9 +36,9 @@ async def test_every_call_observed_by_name_without_ids(make_client: Make, router
     assert output == [("GET Task", "ok"), ("GET Task", "not_readable"), ("PUT Task", "outcome_unknown")]
 
 
-async def test_every_call_carries_bearer_token(make_client: Make, router: respx.MockRouter) -> None:
-    route = router.route(url__startswith=BASE).respond(json=task(1), headers={"ETag": 'W/"2"'})
-    client = make_client()
+async def test_every_call_carries_bearer_token(service: Service) -> None:
+    route = service.route(url__startswith=BASE).respond(json=task(1), headers={"ETag": 'W/"2"'})
+    client = service.client()
     await client.read("Task", rid("t1"))
     await client.update("Task", rid("t1"), task(1), version="1")
     await client.create("Task", task(1), if_none_exist=Identifier(system="urn:x", value="1"))
@@ -51,18 +49,18 @@ async def test_every_call_carries_bearer_token(make_client: Make, router: respx.
 # --- searches
 
 
-async def test_poll_url_matches_interface(make_client: Make, router: respx.MockRouter) -> None:
-    route = router.get(url__startswith=BASE).respond(json=bundle(task(1)))
-    assert [found["id"] for found in await make_client().requested_order_tasks()] == ["t1"]
+async def test_poll_url_matches_interface(service: Service) -> None:
+    route = service.get(url__startswith=BASE).respond(json=bundle(task(1)))
+    assert [found["id"] for found in await service.client().requested_order_tasks()] == ["t1"]
     request = route.calls.last.request
     assert str(request.url) == f"{BASE}fhir/task?status=requested&code=OrderProcessingTask"
     assert request.headers["authorization"] == "Bearer t1"
     assert request.headers["cache-control"] == "no-cache"
 
 
-async def test_line_task_search_sends_page_size(make_client: Make, router: respx.MockRouter) -> None:
-    route = router.get(url__startswith=BASE).respond(json=bundle())
-    await make_client(page_size=5).line_tasks(rid("a/b"))
+async def test_line_task_search_sends_page_size(service: Service) -> None:
+    route = service.get(url__startswith=BASE).respond(json=bundle())
+    await service.client(page_size=5).line_tasks(rid("a/b"))
     assert str(route.calls.last.request.url) == f"{BASE}fhir/task?part-of=task/a%2Fb&_count=5"
 
 
@@ -72,24 +70,22 @@ ELSEWHERE = {"coding": [{"code": "BillingTask"}]}
 @pytest.mark.parametrize(
     "stray", [{"code": ELSEWHERE}, {"code": {}}, {"status": "completed"}, {"status": "on-hold", "code": ELSEWHERE}]
 )
-async def test_poll_leaves_aside_what_was_not_asked_for(
-    make_client: Make, router: respx.MockRouter, stray: dict[str, Any]
-) -> None:
-    router.get(url__startswith=BASE).respond(json=bundle(task(1), task(2, **stray)))
-    assert [found["id"] for found in await make_client().requested_order_tasks()] == ["t1"]
+async def test_poll_leaves_aside_what_was_not_asked_for(service: Service, stray: dict[str, Any]) -> None:
+    service.get(url__startswith=BASE).respond(json=bundle(task(1), task(2, **stray)))
+    assert [found["id"] for found in await service.client().requested_order_tasks()] == ["t1"]
 
 
-async def test_responses_found_twice_count_once(make_client: Make, router: respx.MockRouter) -> None:
+async def test_responses_found_twice_count_once(service: Service) -> None:
     answers = {"resourceType": "QuestionnaireResponse", "id": "q1", "subject": {"reference": "ProcedureRequest/p1"}}
-    router.get(url__startswith=f"{BASE}fhir/questionnaireresponse").respond(json=bundle(answers, answers))
-    assert await make_client().questionnaire_responses([rid("p1"), rid("p1")]) == (answers,)
+    service.get(url__startswith=f"{BASE}fhir/questionnaireresponse").respond(json=bundle(answers, answers))
+    assert await service.client().questionnaire_responses([rid("p1"), rid("p1")]) == (answers,)
 
 
-async def test_contract_ids_cached_once_known(make_client: Make, router: respx.MockRouter) -> None:
+async def test_contract_ids_cached_once_known(service: Service) -> None:
     contract = {"resourceType": "Contract", "id": "c1"}
-    route = router.get(url__startswith=f"{BASE}fhir/Contract")
+    route = service.get(url__startswith=f"{BASE}fhir/Contract")
     route.side_effect = [httpx.Response(200, json=bundle()), httpx.Response(200, json=bundle(contract))]
-    client = make_client()
+    client = service.client()
     assert await client.contract_ids("C-1&x") == ()
     assert await client.contract_ids("C-1&x") == ("c1",)
     assert await client.contract_ids("C-1&x") == ("c1",)
@@ -105,13 +101,13 @@ ALTERED_ETAGS = ['W/"3--gzip"', 'W/"3-gzip"', '"3;gzip"', 'W/"3-br"', '"df-3"', 
 
 
 @pytest.mark.parametrize("etag", ALTERED_ETAGS)
-async def test_altered_etag_leaves_the_version(make_client: Make, router: respx.MockRouter, etag: str) -> None:
+async def test_altered_etag_leaves_the_version(service: Service, etag: str) -> None:
     """Reads, both writes and a conditional create: the version is what the resource says, or its Location."""
     answer = {"json": task(1, version=3), "headers": {"ETag": etag}}
-    router.get(f"{BASE}fhir/task/t1").respond(**answer)
-    router.put(f"{BASE}fhir/Task/t1").respond(**answer)
-    made = router.post(f"{BASE}fhir/Task").respond(201, **answer)
-    client = make_client()
+    service.get(f"{BASE}fhir/task/t1").respond(**answer)
+    service.put(f"{BASE}fhir/Task/t1").respond(**answer)
+    made = service.post(f"{BASE}fhir/Task").respond(201, **answer)
+    client = service.client()
     saved = [await client.read("Task", rid("t1")), await client.update("Task", rid("t1"), task(1), version="2")]
     saved += [await client.create("Task", task(1)), await client.create("Task", task(1), if_none_exist=OURS)]
     made.respond(201, headers={"ETag": etag, "Location": f"{BASE}fhir/Task/t1/_history/3"})
@@ -119,14 +115,14 @@ async def test_altered_etag_leaves_the_version(make_client: Make, router: respx.
     assert [each.version for each in saved] == ["3"] * 5
 
 
-async def test_altered_etag_is_found_in_a_task_or_contract(make_client: Make, router: respx.MockRouter) -> None:
+async def test_altered_etag_is_found_in_a_task_or_contract(service: Service) -> None:
     altered = {"ETag": ALTERED_ETAGS[0]}
-    page = router.get(f"{BASE}fhir/task", params={"status": "requested"}).respond(json=bundle(task(1)))
-    router.get(f"{BASE}fhir/task/t1").respond(json=task(1, version=3), headers=altered)
+    page = service.get(f"{BASE}fhir/task", params={"status": "requested"}).respond(json=bundle(task(1)))
+    service.get(f"{BASE}fhir/task/t1").respond(json=task(1, version=3), headers=altered)
     contract = {"resourceType": "Contract", "id": "c1", "meta": {"versionId": "3"}}
-    router.get(f"{BASE}fhir/Contract").respond(json=bundle(contract))
-    read = router.get(f"{BASE}fhir/contract/c1").respond(json=contract, headers=altered)
-    client = make_client(contracts={"C-1": {}})
+    service.get(f"{BASE}fhir/Contract").respond(json=bundle(contract))
+    read = service.get(f"{BASE}fhir/contract/c1").respond(json=contract, headers=altered)
+    client = service.client(contracts={"C-1": {}})
     assert str(await client.altered_etag()).endswith("for version 3")
     page.respond(json=bundle())
     assert str(await client.altered_etag()).endswith("for version 3")
@@ -142,57 +138,55 @@ async def test_altered_etag_is_found_in_a_task_or_contract(make_client: Make, ro
         *(('W/"3"', "3", False), ('"abc-1"', "abc-1", False), ('"gzip"', "gzip", False), ('"3-x"', "3-x", False)),
     ],
 )
-async def test_etag_without_another_version_is_read(
-    make_client: Make, router: respx.MockRouter, etag: str, version: str, altered: bool
-) -> None:
+async def test_etag_without_another_version_is_read(service: Service, etag: str, version: str, altered: bool) -> None:
     """If-Match never says what a gateway added, and `check` tells of it."""
-    router.get(f"{BASE}fhir/task", params={"status": "requested"}).respond(json=bundle(task(1)))
-    router.get(f"{BASE}fhir/task/t1").respond(json={**task(1), "meta": {}}, headers={"ETag": etag})
-    client = make_client()
+    service.get(f"{BASE}fhir/task", params={"status": "requested"}).respond(json=bundle(task(1)))
+    service.get(f"{BASE}fhir/task/t1").respond(json={**task(1), "meta": {}}, headers={"ETag": etag})
+    client = service.client()
     assert (await client.read("Task", rid("t1"))).version == version
     told = await client.altered_etag()
     assert str(told).endswith("for version 3") if altered else told is None
 
 
-async def test_read_gives_id_and_version_as_texts(make_client: Make, router: respx.MockRouter) -> None:
-    route, client = router.get(f"{BASE}fhir/task/1"), make_client()
+async def test_read_gives_id_and_version_as_texts(service: Service) -> None:
+    route, client = service.get(f"{BASE}fhir/task/1"), service.client()
     for found in ({"id": 1}, {"id": " 1 "}, {"id": ["1"], "meta": [{"versionId": 3}]}, {"id": None}):
         route.respond(json={**task(1, version=3), **found})
         saved = await client.read("Task", rid("1"))
         assert (saved.id, saved.body["id"], saved.version) == ("1", "1", "3"), found
 
 
-async def test_read_returns_version_and_exact_digits(make_client: Make, router: respx.MockRouter) -> None:
+async def test_read_returns_version_and_exact_digits(service: Service) -> None:
     text = '{"resourceType":"ProcedureRequest","id":"p1","meta":{"versionId":"3"},"x":1.20,"y":123456789012345678901234567890.10}'
-    router.get(f"{BASE}fhir/procedurerequest/p1").respond(text=text, headers={"ETag": 'W/"3"'})
-    saved = await make_client().read("ProcedureRequest", rid("p1"))
+    service.get(f"{BASE}fhir/procedurerequest/p1").respond(text=text, headers={"ETag": 'W/"3"'})
+    saved = await service.client().read("ProcedureRequest", rid("p1"))
     assert (saved.id, saved.version) == ("p1", "3")
     assert saved.body["x"] == Decimal("1.20")
     assert exact_json.dumps(saved.body).decode() == text
 
 
-async def test_read_without_etag_uses_body_version(make_client: Make, router: respx.MockRouter) -> None:
-    router.get(f"{BASE}fhir/task/t1").respond(json=task(1, version=4))
-    assert (await make_client().read("Task", rid("t1"))).version == "4"
+async def test_read_without_etag_uses_body_version(service: Service) -> None:
+    service.get(f"{BASE}fhir/task/t1").respond(json=task(1, version=4))
+    assert (await service.client().read("Task", rid("t1"))).version == "4"
 
 
-async def test_read_of_wrong_resource_rejected(make_client: Make, router: respx.MockRouter) -> None:
-    router.get(f"{BASE}fhir/patient/p1").respond(json={"resourceType": "Patient", "id": "p2", "meta": {"versionId": "1"}})
-    router.put(f"{BASE}fhir/Task/t1").respond(json=task(2))
+async def test_read_of_wrong_resource_rejected(service: Service) -> None:
+    service.get(f"{BASE}fhir/patient/p1").respond(json={"resourceType": "Patient", "id": "p2", "meta": {"versionId": "1"}})
+    service.put(f"{BASE}fhir/Task/t1").respond(json=task(2))
     with pytest.raises(errors.InvalidResponse):
-        await make_client().read("Patient", rid("p1"))
+        await service.client().read("Patient", rid("p1"))
     with pytest.raises(errors.InvalidResponse):
-        await make_client().update("Task", rid("t1"), task(1), version="1")
+        await service.client().update("Task", rid("t1"), task(1), version="1")
 
 
-async def test_id_cannot_traverse_paths(make_client: Make, router: respx.MockRouter) -> None:
+async def test_id_cannot_traverse_paths(service: Service) -> None:
     for resource_id in ("", ".", ".."):
         with pytest.raises(errors.ForeignOrigin):
-            await make_client().read("Task", rid(resource_id))
-    assert not router.calls
+            await service.client().read("Task", rid(resource_id))
+    assert not service.calls
 
 
-async def test_concurrent_calls_stay_within_limit(make_client: Make, router: respx.MockRouter) -> None:
+async def test_concurrent_calls_stay_within_limit(service: Service) -> None:
     running = most = 0
 
     async def slow(request: httpx.Request) -> httpx.Response:
@@ -204,8 +198,8 @@ async def test_concurrent_calls_stay_within_limit(make_client: Make, router: res
         running -= 1
         return httpx.Response(200, json=task(int(request.url.path.rpartition("t")[2])))
 
-    router.get(url__startswith=f"{BASE}fhir/task/").mock(side_effect=slow)
-    client = make_client(max_concurrency=3)
+    service.get(url__startswith=f"{BASE}fhir/task/").mock(side_effect=slow)
+    client = service.client(max_concurrency=3)
     await asyncio.gather(*(client.read("Task", rid(f"t{number}")) for number in range(20)))
     assert most == 3
 
@@ -213,11 +207,13 @@ async def test_concurrent_calls_stay_within_limit(make_client: Make, router: res
 # --- writes
 
 
-async def test_conditional_create_encoded_as_query(make_client: Make, router: respx.MockRouter) -> None:
-    route = router.post(f"{BASE}fhir/Observation").respond(
+async def test_conditional_create_encoded_as_query(service: Service) -> None:
+    route = service.post(f"{BASE}fhir/Observation").respond(
         201, json={"resourceType": "Observation", "id": "o1"}, headers={"ETag": 'W/"1"'}
     )
-    saved = await make_client().create("Observation", {"resourceType": "Observation", "v": Decimal("1.20")}, if_none_exist=OURS)
+    saved = await service.client().create(
+        "Observation", {"resourceType": "Observation", "v": Decimal("1.20")}, if_none_exist=OURS
+    )
     assert (saved.id, saved.version, saved.created) == ("o1", "1", True)
     request = route.calls.last.request
     header = request.headers["if-none-exist"]
@@ -227,22 +223,22 @@ async def test_conditional_create_encoded_as_query(make_client: Make, router: re
     assert request.headers["content-type"] == "application/fhir+json"
 
 
-async def test_conditional_create_finds_existing_resource(make_client: Make, router: respx.MockRouter) -> None:
+async def test_conditional_create_finds_existing_resource(service: Service) -> None:
     found = {"resourceType": "Observation", "id": "o1", "meta": {"versionId": "6"}}
-    router.post(f"{BASE}fhir/Observation").respond(200, json=found)
-    saved = await make_client().create("Observation", {"resourceType": "Observation"}, if_none_exist=OURS)
+    service.post(f"{BASE}fhir/Observation").respond(200, json=found)
+    saved = await service.client().create("Observation", {"resourceType": "Observation"}, if_none_exist=OURS)
     assert (saved.version, saved.created) == ("6", False)
 
 
-async def test_create_without_body_read_from_headers(make_client: Make, router: respx.MockRouter) -> None:
-    router.post(f"{BASE}fhir/Observation").respond(201, headers={"Location": f"{BASE}fhir/Observation/o9/_history/2"})
-    saved = await make_client().create("Observation", {"resourceType": "Observation", "meta": {"versionId": "old"}})
+async def test_create_without_body_read_from_headers(service: Service) -> None:
+    service.post(f"{BASE}fhir/Observation").respond(201, headers={"Location": f"{BASE}fhir/Observation/o9/_history/2"})
+    saved = await service.client().create("Observation", {"resourceType": "Observation", "meta": {"versionId": "old"}})
     assert (saved.id, saved.version, saved.created) == ("o9", "2", True)
 
 
-async def test_update_sends_its_version(make_client: Make, router: respx.MockRouter) -> None:
-    route = router.put(f"{BASE}fhir/Task/t1").respond(200, json=task(1, version=8), headers={"ETag": 'W/"8"'})
-    saved = await make_client().update("Task", rid("t1"), task(1, version=7), version="7")
+async def test_update_sends_its_version(service: Service) -> None:
+    route = service.put(f"{BASE}fhir/Task/t1").respond(200, json=task(1, version=8), headers={"ETag": 'W/"8"'})
+    saved = await service.client().update("Task", rid("t1"), task(1, version=7), version="7")
     assert route.calls.last.request.headers["if-match"] == 'W/"7"'
     assert saved.version == "8"
 
@@ -263,11 +259,11 @@ LABEL = {"system": "http://hl7.org/fhir/v3/Confidentiality", "code": "N"}
     ],
 )
 async def test_put_sends_access_rights_as_configured(
-    make_client: Make, router: respx.MockRouter, how: str | None, meta: Any, expected: dict[str, Any]
+    service: Service, how: str | None, meta: Any, expected: dict[str, Any]
 ) -> None:
     """By default with short names; a security label that is no right of the service goes back as it came."""
-    route = router.put(f"{BASE}fhir/Task/t1").respond(200, json=task(1))
-    client = make_client(**({} if how is None else {"put_security": how}))
+    route = service.put(f"{BASE}fhir/Task/t1").respond(200, json=task(1))
+    client = service.client(**({} if how is None else {"put_security": how}))
     await client.update("Task", rid("t1"), task(1, meta=meta), version="1")
     assert exact_json.loads(route.calls.last.request.content)["meta"] == expected
 
@@ -280,34 +276,34 @@ async def test_put_sends_access_rights_as_configured(
     ],
 )
 async def test_resources_travel_under_the_media_type_set(
-    make_client: Make, router: respx.MockRouter, changes: dict[str, Any], sent: str, accepted: str
+    service: Service, changes: dict[str, Any], sent: str, accepted: str
 ) -> None:
-    route = router.put(f"{BASE}fhir/Task/t1").respond(200, json=task(1))
-    await make_client(**changes).update("Task", rid("t1"), task(1), version="1")
+    route = service.put(f"{BASE}fhir/Task/t1").respond(200, json=task(1))
+    await service.client(**changes).update("Task", rid("t1"), task(1), version="1")
     headers = route.calls.last.request.headers
     assert (headers["content-type"], headers["accept"]) == (sent, accepted)
 
 
-async def test_find_returns_resource_with_our_identifier(make_client: Make, router: respx.MockRouter) -> None:
+async def test_find_returns_resource_with_our_identifier(service: Service) -> None:
     ours = [{"system": OURS.system, "value": OURS.value}]
-    router.get(f"{BASE}fhir/Observation").respond(
+    service.get(f"{BASE}fhir/Observation").respond(
         json=bundle(
             {"resourceType": "Observation", "id": "o1", "meta": {"versionId": "2"}, "identifier": ours},
             {"resourceType": "Observation", "id": "o2", "identifier": ours},
         )
     )
-    router.get(f"{BASE}fhir/observation/o2").respond(json={"resourceType": "Observation", "id": "o2"}, headers={"ETag": 'W/"5"'})
-    found = await make_client().find("Observation", OURS)
+    service.get(f"{BASE}fhir/observation/o2").respond(json={"resourceType": "Observation", "id": "o2"}, headers={"ETag": 'W/"5"'})
+    found = await service.client().find("Observation", OURS)
     assert [(each.id, each.version) for each in found] == [("o1", "2"), ("o2", "5")]
 
 
 @pytest.mark.parametrize("own", [(), ("read", "readhistory", "updatebody")])
-async def test_document_uploaded_as_binary_readable_by_its_readers(
-    make_client: Make, router: respx.MockRouter, own: tuple[str, ...]
-) -> None:
+async def test_document_uploaded_as_binary_readable_by_its_readers(service: Service, own: tuple[str, ...]) -> None:
     """And by ourselves where that is set."""
-    route = router.post(f"{BASE}fhir/Binary").respond(201, json={"resourceType": "Binary", "id": "b1"}, headers={"ETag": 'W/"1"'})
-    client = make_client(grant_own_read=bool(own))
+    route = service.post(f"{BASE}fhir/Binary").respond(
+        201, json={"resourceType": "Binary", "id": "b1"}, headers={"ETag": 'W/"1"'}
+    )
+    client = service.client(grant_own_read=bool(own))
     assert (await client.upload_document(b"%PDF", "application/pdf", readers=("g1", "g2"))).id == "b1"
     rights = [("read", "g1"), ("read", "g2"), *((each, "lab-guid") for each in own)]
     assert exact_json.loads(route.calls.last.request.content) == {
@@ -321,14 +317,12 @@ async def test_document_uploaded_as_binary_readable_by_its_readers(
 # --- signing
 
 
-async def test_first_401_triggers_one_token_refresh(
-    make_client: Make, router: respx.MockRouter, token_route: respx.Route
-) -> None:
+async def test_first_401_triggers_one_token_refresh(service: Service, token_route: respx.Route) -> None:
     token_route.side_effect = tokens()
     made = {"resourceType": "Observation", "id": "o", "meta": {"versionId": "1"}}
-    route = router.post(f"{BASE}fhir/Observation")
+    route = service.post(f"{BASE}fhir/Observation")
     route.side_effect = [httpx.Response(401), httpx.Response(201, json=made)]
-    await make_client().create("Observation", {"resourceType": "Observation"})
+    await service.client().create("Observation", {"resourceType": "Observation"})
     assert [call.request.headers["authorization"] for call in route.calls] == ["Bearer t1", "Bearer t2"]
 
 
@@ -343,28 +337,28 @@ async def test_first_401_triggers_one_token_refresh(
     ],
 )
 async def test_foreign_links_found_in_first_page(
-    make_client: Make, router: respx.MockRouter, onward: str | None, address: str, expected: dict[str, str]
+    service: Service, onward: str | None, address: str, expected: dict[str, str]
 ) -> None:
     """Also where the service does not support a page size."""
     page = bundle(task(1), onward=onward)
     page["entry"][0]["fullUrl"] = address
-    route = router.get(url__startswith=BASE).respond(json=page)
-    assert await make_client().foreign_links() == expected
+    route = service.get(url__startswith=BASE).respond(json=page)
+    assert await service.client().foreign_links() == expected
     assert route.calls.last.request.url.params["_count"] == "1"
     route.side_effect = lambda request: httpx.Response(400) if "_count" in request.url.params else httpx.Response(200, json=page)
-    assert await make_client().foreign_links() == expected
+    assert await service.client().foreign_links() == expected
 
 
 # --- the service's clock
 
 
-async def test_clock_offset_read_from_date_header(make_client: Make, router: respx.MockRouter, clock: VirtualClock) -> None:
+async def test_clock_offset_read_from_date_header(service: Service, clock: VirtualClock) -> None:
     """Unless there is none of its own."""
     ahead = format_datetime(clock.now() + timedelta(minutes=6), usegmt=True)
     aged = {"Date": "Sun, 01 Mar 2026 11:00:00 GMT", "Age": "3600"}
     for headers, offset in (({"Date": ahead}, timedelta(minutes=6)), ({}, None), ({"Date": "soon"}, None), (aged, None)):
-        route = router.get(url__startswith=BASE).respond(json=bundle(onward="?page=2"), headers=headers)
-        client = make_client()
+        route = service.get(url__startswith=BASE).respond(json=bundle(onward="?page=2"), headers=headers)
+        client = service.client()
         assert client.service_clock_offset() is None
         route.calls.clear()
         await client.check()

@@ -31,9 +31,10 @@ WARD = basic("ward:lamp:shade")
 KEYS = ("first-key", "second-key")
 
 
-async def ask(api: httpx.AsyncClient, authorization: str | bytes, contract: str = "C-100") -> httpx.Response:
+async def ask(api: httpx.AsyncClient, authorization: str | bytes, contract: str = "C-100", **more: Any) -> httpx.Response:
     raw = authorization if isinstance(authorization, bytes) else authorization.encode()
-    return await api.get(f"eta?contract={contract}", headers=[(b"Authorization", raw)])
+    asked = {"method": "GET", "url": f"eta?contract={contract}", **more}
+    return await api.request(**asked, headers=[(b"Authorization", raw)])
 
 
 @pytest.mark.parametrize(
@@ -49,8 +50,7 @@ async def test_request_without_valid_credentials_rejected(api: httpx.AsyncClient
     assert response.status_code == 401
     assert "Bearer" in response.headers["www-authenticate"]
     assert response.json()["issue"][0]["code"] == "login"
-    raw = authorization if isinstance(authorization, bytes) else authorization.encode()
-    assert (await api.post("preanalytics", json={}, headers=[(b"Authorization", raw)])).status_code == 401
+    assert (await ask(api, authorization, method="POST", url="preanalytics", json={})).status_code == 401
 
 
 @pytest.mark.parametrize("authorization", ["Bearer exchange-token", "bearer  exchange-token", WARD])

@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import signal
 import socket
+import time
 from pathlib import Path
 
 import httpx
@@ -71,30 +72,33 @@ def test_in_flight_request_answered_before_stop(folder: Path, systemd: NotifySoc
         assert process.wait(DEADLINE) == 0
 
 
-def test_port_in_use_reported_in_one_sentence(folder: Path) -> None:
+def test_start_that_fails_says_why(folder: Path) -> None:
+    def fail_to_start(config: Path) -> str:
+        with running_api(config, {}) as process:
+            assert process.wait(DEADLINE) == 1
+            assert process.stderr
+            return process.stderr.read()
+
     with socket.create_server(("127.0.0.1", 0)) as sock:
         port = sock.getsockname()[1]
         assert fail_to_start(write_settings_file(folder, port)).startswith(f"Cannot listen on 127.0.0.1:{port}: address already")
-
-
-def test_invalid_catalogue_prevents_start(folder: Path) -> None:
     (folder / "contracts.csv").unlink()
     assert "contracts.csv: is missing" in fail_to_start(write_settings_file(folder, 0))
 
 
-def fail_to_start(config: Path) -> str:
-    """What a start says that ends with an error."""
-    with running_api(config, {}) as process:
-        assert process.wait(DEADLINE) == 1
-        assert process.stderr
-        return process.stderr.read()
-
-
-@pytest.mark.slow
-def test_process_waits_for_its_database(folder: Path, systemd: NotifySocket) -> None:
+def test_process_waits_for_its_database_and_serves_without_it(folder: Path, systemd: NotifySocket) -> None:
+    """It says that it is not ready, and why, before there was a database and while there is none."""
     port = free_port()
     config = write_settings_file(folder, port)
     database, away = folder.parent / "agent.db", folder.parent / "away.db"
+
+    def wait_until_ready(status: int) -> dict[str, str]:
+        deadline = time.monotonic() + DEADLINE
+        while (told := client.get("/readyz")).status_code != status:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        return dict(told.json())
+
     database.rename(away)
     with (
         running_api(config, systemd.environ) as process,
@@ -105,17 +109,27 @@ def test_process_waits_for_its_database(folder: Path, systemd: NotifySocket) -> 
         assert (refused.status_code, refused.headers["retry-after"]) == (503, "10")
         assert refused.json()["issue"][0]["code"] == "transient"
         assert client.get("/healthz").status_code == 200
-        told = client.get("/readyz")
-        assert (told.status_code, told.json()["reason"]) == (503, "store.deleted")
+        assert wait_until_ready(503)["reason"] == "store.deleted"
         away.rename(database)
         systemd.wait_for("READY=1")
+        wait_until_ready(200)
+        for each in folder.parent.glob("agent.db*"):
+            each.rename(each.with_name(each.name.replace("agent", "away")))
+        said = wait_until_ready(503)
+        assert (said["status"], said["service"], said["reason"]) == ("not ready", "lab-api", "store.deleted")
+        assert said["mend"]
         assert client.get("/nomenclature?contract=C-100").status_code == 200
-        assert client.get("/readyz").status_code == 200
+        assert "lab_api_ready 0.0" in client.get("/metrics").text
+        for each in folder.parent.glob("agent.db*"):
+            each.unlink()
+        for each in folder.parent.glob("away.db*"):
+            each.rename(each.with_name(each.name.replace("away", "agent")))
+        wait_until_ready(200)
         process.send_signal(signal.SIGTERM)
         assert process.wait(DEADLINE) == 0
         assert process.stderr
         log = process.stderr.read()
-    assert [log.count(f"outage_{each}") for each in ("started", "ended")] == [1, 1]
+    assert [log.count(f"outage_{each}") for each in ("started", "ended")] == [2, 2]
 
 
 def test_process_that_waits_for_its_database_can_be_stopped(folder: Path, systemd: NotifySocket) -> None:

@@ -53,15 +53,6 @@ async def test_each_contract_has_its_own_nomenclature(api: httpx.AsyncClient) ->
     assert {each["id"] for each in listed["C-100"]} > {each["id"] for each in listed["C-200"]}
 
 
-async def test_follow_up_study_is_taken_beside_other_tests(api: httpx.AsyncClient) -> None:
-    """The agent takes the order that such a basket becomes (order rule 4 speaks of one without other tests)."""
-    items = [*BASKET["analyticsrequests"], {"id": "190.1558", "guid": "g4"}]
-    for path in BASKETS:
-        response = await api.post(path, json={**BASKET, "analyticsrequests": items})
-        assert response.status_code == 200, response.text
-    assert "g4" in {guid for tube in response.json()["specimens"] for guid in tube["guids"]}
-
-
 async def test_contract_cache_lifetime_overrides_default(api: httpx.AsyncClient) -> None:
     assert (await api.get("nomenclature?contract=C-200")).headers["cache-control"] == "private, max-age=43200"
 

@@ -2,36 +2,31 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from lab_agent.bootstrap import SystemClock
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import Severity
 from lab_agent.conditions.table import CONDITIONS
-from lab_agent.crypto import Cipher, hash_token
+from lab_agent.crypto import hash_token
 from lab_agent.domain.api_refusals import RefusalReason
 from lab_agent.domain.catalogue_records import ApiToken
 from lab_agent.errors import StoreUnreachableError
 from lab_agent.monitoring.api_callers import ApiCallersProbe
 from lab_agent.monitoring.monitor import Monitor
 from lab_agent.settings.api import ApiSettings
-from lab_agent.store.unit_of_work import SqlStore
 from lab_api.app import create_app
 from lab_api.auth import Clients
 from lab_api.observation import Observation
 from lab_api.refusals import RefusalCounter
 from lab_api.response_cache import CurrentCatalogue
 from lab_api.token_endpoint import SignedTokens, TokenEndpoint
-from tests.harness.clock import DEADLINE, VirtualClock, wait_until
-from tests.harness.programs import NotifySocket, free_port, running_api, write_settings_file
+from tests.harness.clock import VirtualClock
 from tests.integration.lab_api.parts import ETA, KEY, NOON, TroubledStore, bearer, caller
 
 GRANT = {"grant_type": "client_credentials"}
@@ -173,27 +168,3 @@ async def test_expired_token_named_with_its_end(refusals: Refusals) -> None:
     (finding,) = await refusals.probe().look()
     assert (finding.count, finding.since) == (11, refusals.clock.now())
     assert finding.detail == f"the token of partner has expired ({OLD.expires_at:%Y-%m-%d %H:%M} UTC)"
-
-
-async def test_wrong_token_at_running_api_told(folder: Path, tmp_path: Path, systemd: NotifySocket) -> None:
-    port = free_port()
-    config = write_settings_file(folder, port)
-    store = SqlStore(f"sqlite:///{tmp_path}/agent.db", Cipher(KEY))
-    probe = ApiCallersProbe(store, SystemClock(), limit=10)
-    with running_api(config, systemd.environ) as process:
-        await asyncio.to_thread(systemd.wait_for, "READY=1")
-        async with httpx.AsyncClient(headers=bearer("wrong-token"), trust_env=False, timeout=DEADLINE) as client:
-            answers = [await client.get(f"http://127.0.0.1:{port}/{ETA}") for _ in range(11)]
-
-        async def is_told() -> bool:
-            return bool(await probe.look())
-
-        await wait_until(is_told, "the refusals are in the store")
-        process.terminate()
-        assert process.wait(DEADLINE) == 0
-        assert process.stderr
-        assert "wrong-token" not in process.stderr.read()
-    (finding,) = await probe.look()
-    await store.close()
-    assert {each.status_code for each in answers} == {401}
-    assert (finding.subject, finding.count) == ("wrong_credentials", 11)

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
+from collections.abc import AsyncIterator
 
 import httpx
 import pytest
@@ -21,9 +17,6 @@ from lab_api.auth import Clients
 from lab_api.hosted_documents import HostedDocuments
 from lab_api.response_cache import CurrentCatalogue
 from lab_api.token_endpoint import SignedTokens, TokenEndpoint
-from tests.harness.clock import DEADLINE, wait_until
-from tests.harness.daemon import NO_KEEP_ALIVE
-from tests.harness.programs import TOKEN, NotifySocket, free_port, running_api, write_settings_file
 from tests.integration.lab_api.parts import ETA, POOL, TroubledStore, basket, bearer, caller
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "PROPFIND")
@@ -209,41 +202,3 @@ async def test_health_and_readiness_need_no_credentials(api: httpx.AsyncClient, 
     served, since = current_catalogue.responses.catalogue.version, current_catalogue.since.isoformat()
     ready = {"status": "ready", "service": "lab-api", "catalogue": served, "served_since": since}
     assert (await api.get("http://lab/readyz")).json() == ready
-
-
-@contextmanager
-def moved_away(folder: Path) -> Iterator[None]:
-    """The database is not where it was."""
-    files, away = sorted(folder.glob("agent.db*")), folder / "away"
-    away.mkdir()
-    for each in files:
-        each.rename(away / each.name)
-    try:
-        yield
-    finally:
-        for each in files:
-            each.unlink(missing_ok=True)
-            (away / each.name).rename(each)
-
-
-async def test_api_without_its_database_is_unready_and_serves(folder: Path, tmp_path: Path, systemd: NotifySocket) -> None:
-    port = free_port()
-    with running_api(write_settings_file(folder, port), systemd.environ):
-        await asyncio.to_thread(systemd.wait_for, "READY=1")
-        options: dict[str, Any] = {"trust_env": False, "timeout": DEADLINE, "limits": NO_KEEP_ALIVE}
-        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}/", headers=TOKEN, **options) as client:
-
-            async def is_ready(status: int) -> bool:
-                return (await client.get("readyz")).status_code == status
-
-            assert await is_ready(200)
-            with moved_away(tmp_path):
-                await wait_until(lambda: is_ready(503), "it says that it is not ready")
-                said = (await client.get("readyz")).json()
-                served = await client.get("nomenclature?contract=C-100")
-                told = numbers((await client.get("metrics")).text)
-            await wait_until(lambda: is_ready(200), "it is ready again")
-    assert (said["status"], said["service"], said["reason"]) == ("not ready", "lab-api", "store.deleted")
-    assert said["mend"]
-    assert served.status_code == 200
-    assert told[("lab_api_ready",)] == 0
