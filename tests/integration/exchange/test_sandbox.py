@@ -4,8 +4,6 @@ import asyncio
 import json
 import socket
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
@@ -13,7 +11,7 @@ import httpx
 import pytest
 import uvicorn
 
-from lab_agent import errors, exact_json
+from lab_agent import errors
 from lab_agent.bootstrap import SystemClock
 from lab_agent.domain.ids import ResourceId
 from lab_agent.domain.values import Identifier
@@ -22,94 +20,59 @@ from lab_agent.exchange.authenticator import Authenticator
 from lab_agent.exchange.client import ExchangeClient, http_options
 from lab_agent.http_client import HttpClient
 from lab_agent.settings.exchange import ExchangeSettings
-from lab_sandbox.app import create_app
-from lab_sandbox.config import CLINIC_GUID, LABORATORY_GUID, RuleSettings, SandboxConfig, TokenSettings
-from lab_sandbox.faults.plan import FaultPlan, FaultRule
 from tests.harness.clock import DEADLINE
-from tests.harness.orders import BASE, templates
 from tests.integration.exchange.conftest import FakeTokenStore
+from tests.integration.lab_sandbox.world import BASE, LABORATORY, SandboxWorld, close, make_world, observation
+from tests.integration.lab_sandbox.world import LAB as LAB_CODES
 
-ORDERED_AT = datetime(2026, 1, 5, 8, 0, tzinfo=UTC)
-CODES = "http://codes.lab.example"
-CALLBACK = "http://127.0.0.1:8485/callback"
-LAB = {"client_id": "lab-agent", "client_secret": "demo-laboratory-secret"}
-PASSWORD = {"grant": "password", "username": "laboratory", "password": "demo-laboratory-password", **LAB}
-CODE = {"grant": "authorization_code", "redirect_uri": CALLBACK, **LAB}
-
-
-@dataclass
-class Service:
-    """A running sandbox, and what a clinic does there."""
-
-    app: Any
-    config: SandboxConfig
-
-    @property
-    def base(self) -> str:
-        return self.config.base_url
-
-    def faults(self, *rules: FaultRule) -> None:
-        self.app.state.service.faults.activate(FaultPlan(faults=rules))
-
-    async def order(self) -> dict[str, list[dict[str, Any]]]:
-        """Place an order with answers; its resources by type."""
-        order = next(each for each in templates(ORDERED_AT) if "QuestionnaireResponse" in str(each.bundle))
-        token = self.app.state.service.tokens.issue_tokens(CLINIC_GUID, "clinic-app", "", refresh=False)["access_token"]
-        bearer = {"Authorization": f"Bearer {token}"}
-        async with httpx.AsyncClient(base_url=self.base, headers=bearer, trust_env=False, timeout=DEADLINE) as clinic:
-            patient = (await clinic.post("fhir/Patient", json=order.patient)).raise_for_status().json()["id"]
-            bundle = exact_json.dumps(order.bundle).decode().replace("patient/PATIENT", f"patient/{patient}")
-            made = await clinic.post("fhir/$CreateDiagnosticRequest", json=json.loads(bundle.replace(BASE, self.base)))
-        kept: dict[str, list[dict[str, Any]]] = {}
-        for entry in made.raise_for_status().json()["entry"]:
-            kept.setdefault(entry["resource"]["resourceType"], []).append(entry["resource"])
-        return kept
+LAB = {"client_id": "lab-agent", "client_secret": "secret-lab"}
+PASSWORD = {"grant": "password", "username": "laboratory", "password": "pw-lab", **LAB}
+CODE = {"grant": "authorization_code", "redirect_uri": "http://127.0.0.1:9/lab-callback", **LAB}
 
 
-def observation(value: str) -> tuple[dict[str, Any], Identifier]:
-    identifier = Identifier(system="urn:lab:observations", value=value)
-    body = {
-        "resourceType": "Observation",
-        "meta": {"security": [{"system": "read", "code": CLINIC_GUID}]},
-        "status": "final",
-        "identifier": [{"system": identifier.system, "value": identifier.value}],
-        "code": {"coding": [{"system": "http://loinc.org", "code": "718-7"}]},
-        "valueQuantity": {"value": 134, "unit": "g/L"},
-    }
-    return body, identifier
+def address(service: SandboxWorld) -> str:
+    return str(service.app.state.service.config.base_url)
+
+
+async def place_order(service: SandboxWorld) -> dict[str, list[dict[str, Any]]]:
+    """Its resources by type, with answers."""
+
+    def respelled(bundle: dict[str, Any]) -> None:
+        bundle |= json.loads(json.dumps(bundle).replace(BASE, address(service)))
+
+    return await service.created_order(change=respelled)
 
 
 @pytest.fixture
 async def start() -> AsyncIterator[Callable[..., Any]]:
-    running: list[tuple[uvicorn.Server, asyncio.Task[None]]] = []
+    running: list[tuple[SandboxWorld, uvicorn.Server, asyncio.Task[None]]] = []
 
-    async def serve(**changes: Any) -> Service:
+    async def serve(**changes: Any) -> SandboxWorld:
         listener = socket.socket()
         listener.bind(("127.0.0.1", 0))
-        config = SandboxConfig(**changes).resolve_addresses_for("127.0.0.1", listener.getsockname()[1])
-        app = create_app(config)
-        server = uvicorn.Server(uvicorn.Config(app, log_level="error", access_log=False, http="h11"))
-        task = asyncio.create_task(server.serve(sockets=[listener]))
-        running.append((server, task))
+        world = make_world(base_url=f"http://127.0.0.1:{listener.getsockname()[1]}/", **changes)
+        server = uvicorn.Server(uvicorn.Config(world.app, log_level="error", access_log=False, http="h11"))
+        running.append((world, server, asyncio.create_task(server.serve(sockets=[listener]))))
         async with asyncio.timeout(DEADLINE):
             while not server.started:  # noqa: ASYNC110 - uvicorn has no event for it
                 await asyncio.sleep(0.01)
-        return Service(app, config)
+        return world
 
     yield serve
-    for server, task in running:
+    for world, server, task in running:
         server.should_exit = True
         await task
+        await close(world)
 
 
 @pytest.fixture
 async def connect() -> AsyncIterator[Callable[..., ExchangeClient]]:
     opened: list[HttpClient] = []
 
-    def make(service: Service, oauth: dict[str, Any] = PASSWORD, **changes: Any) -> Any:
-        given = {"base_url": service.base, "lab_codes_url": CODES, "laboratory": LABORATORY_GUID}
-        given |= {"timeout": 5, "read_timeout": 2, "connect_timeout": 2, "oauth": {"auth_url": service.config.auth_url, **oauth}}
-        settings = ExchangeSettings.model_validate({**given, **changes})
+    def make(service: SandboxWorld, oauth: dict[str, Any] = PASSWORD) -> Any:
+        base = address(service)
+        given = {"base_url": base, "lab_codes_url": LAB_CODES, "laboratory": LABORATORY, "oauth": {"auth_url": base, **oauth}}
+        settings = ExchangeSettings.model_validate({**given, "timeout": 5, "read_timeout": 2, "connect_timeout": 2})
         opened.append(HttpClient(http_options(settings)))
         tokens = Authenticator(settings.oauth, opened[-1], FakeTokenStore(), SystemClock(), "me")
         return ExchangeClient(settings, opened[-1], tokens)
@@ -125,7 +88,7 @@ async def test_client_reads_everything_of_an_order(start: Any, connect: Any) -> 
     client = connect(service)
     await client.check()
     assert await client.requested_order_tasks() == ()
-    order = await service.order()
+    order = await place_order(service)
     (order_task,) = await client.requested_order_tasks()
     lines = await client.line_tasks(ResourceId(order_task["id"]))
     assert {line["id"] for line in lines} == {task["id"] for task in order["Task"]} - {order_task["id"]}
@@ -141,8 +104,8 @@ async def test_client_reads_everything_of_an_order(start: Any, connect: Any) -> 
 
 @pytest.mark.parametrize("stale", [409, 412])
 async def test_stale_version_detected_by_either_status_code(start: Any, connect: Any, stale: int) -> None:
-    service = await start(rules=RuleSettings(stale_code=stale))
-    await service.order()
+    service = await start(rules={"stale_code": stale})
+    await place_order(service)
     client = connect(service)
     (task,) = await client.requested_order_tasks()
     await client.update("Task", ResourceId(task["id"]), task, version="1")
@@ -153,7 +116,8 @@ async def test_stale_version_detected_by_either_status_code(start: Any, connect:
 
 async def test_upload_is_idempotent_and_found_by_identifier(start: Any, connect: Any) -> None:
     client = connect(await start())
-    body, identifier = observation("odd | value, 1+1=2 & é")
+    identifier = Identifier(system="urn:lab:observations", value="odd | value, 1+1=2 & é")
+    body = observation(identifier=[{"system": identifier.system, "value": identifier.value}])
     first = await client.create("Observation", body, if_none_exist=identifier)
     again = await client.create("Observation", body, if_none_exist=identifier)
     assert (first.created, again.created, again.id) == (True, False, first.id)
@@ -168,10 +132,11 @@ async def test_upload_is_idempotent_and_found_by_identifier(start: Any, connect:
 async def test_poll_survives_network_faults(start: Any, connect: Any, kind: Any) -> None:
     service = await start()
     for _ in range(3):
-        await service.order()
+        await place_order(service)
     client = connect(service)
     await client.check()
-    service.faults(FaultRule(kind=kind, route="GET /fhir/Task", count=None if kind in {"small_pages", "repeated_rows"} else 1))
+    count = None if kind in {"small_pages", "repeated_rows"} else 1
+    service.activate({"kind": kind, "route": "GET /fhir/Task", "count": count})
     assert len({task["id"] for task in await client.requested_order_tasks()}) == 3
     assert service.app.state.service.faults.fired
 
@@ -179,23 +144,24 @@ async def test_poll_survives_network_faults(start: Any, connect: Any, kind: Any)
 @pytest.mark.parametrize(
     "oauth",
     [
-        {"grant": "basic", "username": "laboratory", "password": "demo-laboratory-password"},
+        {"grant": "basic", "username": "laboratory", "password": "pw-lab"},
         {"grant": "client_credentials", **LAB},
     ],
 )
 async def test_noninteractive_grants_work(start: Any, connect: Any, oauth: dict[str, Any]) -> None:
-    await connect(await start(tokens=TokenSettings(allow_basic=True)), oauth=oauth).check()
+    await connect(await start(tokens={"allow_basic": True}), oauth=oauth).check()
 
 
 async def test_person_signs_in_and_token_is_refreshed(start: Any, connect: Any) -> None:
     """The service rotates refresh tokens, and ends the sign-in where an old one is shown again."""
-    service = await start(tokens=TokenSettings(require_pkce=True, rotate_refresh=True, reuse_revokes=True, send_expires_in=False))
+    rules = {"require_pkce": True, "rotate_refresh": True, "reuse_revokes": True, "send_expires_in": False}
+    service = await start(tokens=rules)
     client = connect(service, oauth=CODE)
     sign_in = browser_login.start_login(client._settings.oauth)
     query = dict(parse_qsl(urlsplit(sign_in.authorization_url).query))
     async with httpx.AsyncClient(trust_env=False, timeout=DEADLINE) as browser:
         assert (await browser.get(sign_in.authorization_url)).status_code == 200
-        fields = {**query, "login": "laboratory", "password": "demo-laboratory-password"}
+        fields = {**query, "login": "laboratory", "password": "pw-lab"}
         back = await browser.post(sign_in.authorization_url.partition("?")[0], data=fields)
     assert back.status_code == 302
     await browser_login.finish_login(back.headers["location"], sign_in, client._requests._authenticator)
@@ -203,6 +169,6 @@ async def test_person_signs_in_and_token_is_refreshed(start: Any, connect: Any) 
     with_password = connect(service)
     await with_password.check()
     for one, kind in ((client, "expire_token"), (with_password, "expire_token"), (with_password, "revoke_token")):
-        service.faults(FaultRule(kind=kind, count=1))
+        service.activate({"kind": kind, "count": 1})
         await one.check()
         assert service.app.state.service.faults.fired

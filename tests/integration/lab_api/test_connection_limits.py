@@ -32,6 +32,8 @@ DEFAULTS = ConnectionLimits(max_connections=8)
 SHORT = ConnectionLimits(max_connections=8, header_timeout=0.4, body_timeout=0.6, response_timeout=0.4)
 HALF = b"GET /healthz HTTP/1.1\r\nHost: x\r\nX-Long: "
 WHOLE = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
+POST = b"POST /lab/preanalytics HTTP/1.1\r\nHost: x\r\n%s\r\n%s\r\n"
+TOKEN_LINES = b"Authorization: Bearer exchange-token\r\nContent-Type: application/json\r\n"
 
 
 @asynccontextmanager
@@ -182,17 +184,13 @@ async def test_keep_alive_connection_stays_open(current_catalogue: CurrentCatalo
 
 @pytest.mark.parametrize("declared", [True, False])
 async def test_oversized_body_always_receives_413(current_catalogue: CurrentCatalogue, declared: bool) -> None:
-    head = (
-        "POST /lab/preanalytics HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer exchange-token\r\nContent-Type: application/json\r\n"
-    )
     chunk = b"x" * 50_000
-    length = 60 * len(chunk)
-    head += f"Content-Length: {length}\r\n\r\n" if declared else "Transfer-Encoding: chunked\r\n\r\n"
+    size = b"Content-Length: %d" % (60 * len(chunk)) if declared else b"Transfer-Encoding: chunked"
 
     def send_all(port: int) -> tuple[int, bytes]:
         """A client that reads when it has sent everything, as many do."""
         with socket.create_connection(("127.0.0.1", port), timeout=DEADLINE) as sock:
-            sock.sendall(head.encode())
+            sock.sendall(POST % (size, TOKEN_LINES))
             for _ in range(60):
                 sock.sendall(chunk if declared else b"%x\r\n%s\r\n" % (len(chunk), chunk))
                 time.sleep(0.001)
@@ -210,10 +208,6 @@ async def test_oversized_body_always_receives_413(current_catalogue: CurrentCata
             assert json.loads(body)["issue"][0]["code"] == "too-costly"
 
 
-CHUNKED = b"POST /lab/preanalytics HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n%s\r\n"
-TOKEN_LINES = b"Authorization: Bearer exchange-token\r\nContent-Type: application/json\r\n"
-
-
 async def test_request_that_is_no_http_gets_operation_outcome(
     current_catalogue: CurrentCatalogue, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -228,7 +222,7 @@ async def test_request_that_is_no_http_gets_operation_outcome(
                 b"GET /lab/eta HTTP/1.1\r\nHost: x\r\nX: " + b"x" * 600_000 + b"\r\n\r\n",
                 b"GET /lab/eta HTTP/1.1\r\nHost: x\r\nContent-Length: two\r\n\r\n",
                 b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n",
-                CHUNKED % TOKEN_LINES + b"5\r\n{    \r\nzz\r\n",
+                POST % (b"Transfer-Encoding: chunked", TOKEN_LINES) + b"5\r\n{    \r\nzz\r\n",
             ):
                 reader, writer = await asyncio.open_connection("127.0.0.1", port)
                 writer.write(sent)
@@ -248,7 +242,7 @@ async def test_broken_chunk_after_the_response_ends_connection(current_catalogue
     asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context))
     async with served(create_app(make_settings(), current_catalogue), DEFAULTS) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(CHUNKED % b"")
+        writer.write(POST % (b"Transfer-Encoding: chunked", b""))
         head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), DEADLINE)
         writer.write(b"zz\r\n")
         rest = await asyncio.wait_for(reader.read(), DEADLINE)
@@ -265,10 +259,7 @@ async def test_unread_body_after_response_ends_in_time(current_catalogue: Curren
         def send_for_ever() -> float:
             began = time.monotonic()
             with socket.create_connection(("127.0.0.1", port), timeout=DEADLINE) as sock:
-                sock.sendall(
-                    b"POST /lab/preanalytics HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer exchange-token\r\n"
-                    b"Content-Length: 999999999\r\n\r\n"
-                )
+                sock.sendall(POST % (b"Content-Length: 999999999", TOKEN_LINES))
                 with suppress(ConnectionError):
                     while time.monotonic() - began < DEADLINE:
                         sock.send(bytes(1000))
@@ -315,9 +306,9 @@ def test_idle_connections_beyond_file_limit_api_responds(folder: Path, tmp_path:
 
 def _is_open(sock: socket.socket) -> bool:
     sock.setblocking(False)
-    try:
-        return bool(sock.recv(1))
-    except BlockingIOError:
-        return True
-    except ConnectionError:
-        return False
+    with suppress(ConnectionError):
+        try:
+            return bool(sock.recv(1))
+        except BlockingIOError:
+            return True
+    return False

@@ -14,11 +14,10 @@ import pytest
 from lab_agent.catalogue import basket as catalogue_basket
 from lab_agent.catalogue import preanalytics, questionnaire
 from lab_agent.catalogue.model import Contract
-from lab_agent.catalogue.nomenclature import turnarounds
 from lab_agent.catalogue.turnaround import Notice, NoticePeriod, Stopped
 from lab_agent.catalogue_service.label_allocation import LabelAllocator
 from lab_agent.settings.api import ApiSettings
-from lab_api import endpoints, response_cache
+from lab_api import endpoints
 from lab_api.app import create_app
 from lab_api.response_cache import CurrentCatalogue, PreparedBodies
 from tests.harness.clock import DEADLINE
@@ -112,14 +111,14 @@ async def test_simultaneous_callers_share_one_preparation() -> None:
 
 
 async def test_failed_preparation_is_tried_again() -> None:
-    def fail_once(contract: Contract) -> str:
-        made.append(contract.code)
-        if len(made) == 1:
-            raise ZeroDivisionError
-        return "x"
+    results = iter([ZeroDivisionError(), "x"])
 
-    made: list[str] = []
-    bodies = PreparedBodies(fail_once)
+    def prepare(contract: Contract) -> str:
+        if isinstance(found := next(results), Exception):
+            raise found
+        return str(found)
+
+    bodies = PreparedBodies(prepare)
     with pytest.raises(ZeroDivisionError):
         await bodies.get(CONTRACTS[0])
     assert (await bodies.get(CONTRACTS[0])).plain == b'"x"'
@@ -138,25 +137,15 @@ async def test_prepared_bodies_are_bounded_in_size() -> None:
     assert make.made == ["C-0", "C-1"]
 
 
-async def test_lists_prepared_once_until_a_notice_begins(
-    current_catalogue: CurrentCatalogue, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_lists_prepared_once_until_a_notice_begins(current_catalogue: CurrentCatalogue) -> None:
     period = NoticePeriod(NOON + timedelta(hours=1), NOON + timedelta(hours=2))
     current_catalogue.replace(current_catalogue.responses.catalogue, (Notice("001.001", Stopped(period)),))
     served, contract = current_catalogue.responses, current_catalogue.responses.catalogue.contract("C-100")
     lists = await served.nomenclature(contract), await served.eta(contract, NOON)
-    assert (await served.nomenclature(contract), await served.eta(contract, NOON)) == lists
-    threads: list[threading.Thread] = []
-
-    def noted(*args: Any) -> Any:
-        threads.append(threading.current_thread())
-        return turnarounds(*args)
-
-    monkeypatch.setattr(response_cache, "turnarounds", noted)
-    found = await asyncio.gather(*(served.eta(contract, period.start) for _ in range(4)))
-    assert b"stopped" in found[0].plain
-    assert all(each is found[0] for each in found)
-    (thread,) = threads
-    assert thread is not threading.main_thread()
+    again = await served.nomenclature(contract), await served.eta(contract, NOON)
+    assert all(each is first for each, first in zip(again, lists, strict=True))
+    stopped, *others = await asyncio.gather(*(served.eta(contract, period.start) for _ in range(4)))
+    assert b"stopped" in stopped.plain
+    assert all(each is stopped for each in others)
     current_catalogue.replace(served.catalogue)
     assert await current_catalogue.responses.nomenclature(contract) is lists[0]

@@ -61,17 +61,6 @@ async def test_meta_add_grants_right_later(world, system):
     assert await world.status(f"{path}/%24meta-add", world.clinic, "POST", json=empty) == 422
 
 
-async def test_history_needs_readhistory(world):
-    made = (await world.client.post("/fhir/Patient", json=patient(), headers=world.clinic)).json()
-    path = f"/fhir/patient/{made['id']}"
-    await world.put(made, world.clinic, gender="male")
-    assert await world.status(f"{path}/_history", world.laboratory) == 403
-    assert [one["gender"] for one in await world.found(f"{path}/_history", world.clinic)] == ["male", "female"]
-    old = await world.get(f"{path}/_history/1", world.clinic)
-    assert (old.json()["gender"], old.headers["etag"]) == ("female", 'W/"1"')
-    assert await world.status(f"{path}/_history/9", world.clinic) == 404
-
-
 async def test_unreadable_or_missing_result_document_returns_404(world):
     binary = {"resourceType": "Binary", "contentType": "application/pdf", "content": base64.b64encode(b"%PDF").decode()}
     made = (await world.upload(binary)).json()["id"]

@@ -96,30 +96,6 @@ async def test_fault_before_or_after_work(world, fault, status, stored):
     assert (await world.upload(value, **header)).status_code == (200 if stored else 201)
 
 
-async def test_tokens_expire_are_revoked_or_no_tokens(world):
-    async def fetch(**form):
-        form = {"grant_type": "password", "username": "laboratory", "password": "pw-lab"} | form
-        return await world.client.post("/connect/token", data=form, auth=("lab-agent", "secret-lab"))
-
-    async def read(tokens):
-        return await world.status("/fhir/task", {"Authorization": f"Bearer {tokens['access_token']}"})
-
-    async def refresh(tokens):
-        return await fetch(grant_type="refresh_token", refresh_token=tokens["refresh_token"])
-
-    tokens = (await fetch()).json()
-    world.activate({"kind": "unauthorized", "script": "x."})
-    assert [await read(tokens) for _ in range(2)] == [401, 200]
-    world.activate({"kind": "expire_token", "route": "GET /fhir/*", "count": 1})
-    assert await read(tokens) == 401
-    renewed = (await refresh(tokens)).json()
-    world.activate({"kind": "revoke_token", "route": "GET /fhir/*", "count": 1})
-    assert await read(renewed) == 401
-    assert (await refresh(renewed)).status_code == 400
-    world.activate({"kind": "bad_token", "route": "POST /connect/token", "token": "n\u00f6"})
-    assert (await fetch()).json()["access_token"] == "n\u00f6"
-
-
 async def test_concurrent_partner_edit_between_read_and_write(world):
     task = (await world.created_order())["Task"][1]
     world.activate({"kind": "partner_edit", "route": "PUT /fhir/Task/*", "count": 1, "change": {"priority": "urgent"}})
@@ -161,44 +137,6 @@ async def test_pages_small_repeated_or_with_other_links(world):
     assert [one["relation"] for one in (await world.get("/fhir/Task?_count=50")).json()["link"]] == ["self"], "the last page"
 
 
-async def test_search_initially_incomplete(world):
-    order = (await world.created_order(3))["Task"][0]["id"]
-    world.activate({"kind": "incomplete_search", "route": "GET /fhir/Task?*part-of=*", "count": 1, "drop": 2})
-    assert [len(await world.found(f"/fhir/task?part-of=task/{order}")) for _ in range(2)] == [1, 3]
-
-
-@pytest.mark.parametrize("strict", [False, True])
-async def test_ignored_search_parameters_give_all_resources(world_factory, strict):
-    world = world_factory(rules={"off": ["stu3-type-name"]}, strict=strict)
-    first, second = (await world.created_order(1))["Task"], (await world.created_order(1))["Task"]
-    part_of = f"/fhir/Task?part-of=Task/{first[0]['id']}"
-
-    async def ids(path):
-        return {each["id"] for each in await world.found(path)}
-
-    world.activate({"kind": "ignore_search_parameters", "parameters": ["part-of"], "route": "GET /fhir/Task?*part-of*"})
-    assert await ids(part_of) == {task["id"] for task in (*first, *second)}
-    assert len(await ids(f"{part_of}&code=OrderProcessingTask")) == 2
-    world.activate({"kind": "ignore_search_parameters"})
-    assert len(await ids("/fhir/Task?status=cancelled&_count=1")) == 1, "paging is no criterion"
-    world.activate()
-    assert len(await ids(part_of)) == 1
-
-
-async def test_reference_spelling_variants(world):
-    line = (await world.created_order())["ProcedureRequest"][0]
-    specimen = line["specimen"][0]["reference"].partition("/")[2]
-    for kind, spelling in (
-        ("lower_case", "specimen"),
-        ("canonical", "Specimen"),
-        ("absolute", "http://127.0.0.1:8480/fhir/Specimen"),
-        ("foreign", "http://elsewhere.example/fhir/Specimen"),
-    ):
-        world.activate({"kind": f"{kind}_references"})
-        read = (await world.get(f"/fhir/procedurerequest/{line['id']}")).json()
-        assert read["specimen"] == [{"reference": f"{spelling}/{specimen}"}]
-
-
 async def test_answers_of_another_form(world):
     """What is no resource stays as it is."""
     await world.created_order(1)
@@ -216,27 +154,6 @@ async def test_answers_of_another_form(world):
     assert (await world.get("/fhir/task")).headers["content-type"].startswith("text/html")
     world.activate({"kind": "maintenance_page", "origin": "http://maintenance.example"})
     assert (await world.get(ORDERS)).headers["location"] == "http://maintenance.example/maintenance"
-
-
-@pytest.mark.parametrize(
-    ("poison", "raw"),
-    [
-        ("lone_surrogate", b"\\ud83d"),
-        ("nan", b":NaN"),
-        ("long_number", b"9" * 100_000),
-        ("deep_nesting", b"[" * 10_000),
-        ("control_character", b"a\x01b"),
-    ],
-)
-async def test_poison_in_one_resource_beside_others(world, poison, raw):
-    """In those that are named, else in the first of a page."""
-    first, second = [(await world.created_order(1))["Task"][0]["id"] for _ in range(2)]
-    for ids, poisoned in ([second], second), ([], first):
-        world.activate({"kind": "poison_task", "poison": poison, "route": "GET /fhir/Task*", "ids": ids})
-        page = (await world.get(ORDERS)).content
-        assert page.count(raw) == 1
-        assert (page.index(raw) > page.index(second.encode())) == (poisoned == second)
-    assert raw in (await world.get(f"/fhir/Task/{second}")).content
 
 
 async def test_admin_endpoint_sets_faults(world, world_factory):
