@@ -186,7 +186,6 @@ async def test_refresh_lease_outlasts_all_requests(make_tokens: Make, route: res
 
 
 async def test_refresh_with_lost_reply_retried_once(make_tokens: Make, route: respx.Route, store: Any) -> None:
-    """When the retry fails too, a person is needed, and the dead token is not offered again."""
     route.side_effect = [httpx.ReadTimeout("lost"), answer(2), httpx.ReadTimeout("lost"), refused()]
     tokens, first = await signed_in(make_tokens, store, **CODE)
     old = await tokens.renew_credential(first)
@@ -224,7 +223,6 @@ async def test_lost_reply_during_outage_is_temporary(make_tokens: Make, route: r
 
 @pytest.mark.parametrize("failure", [httpx.Response(503), httpx.Response(302), httpx.ConnectError("away")])
 async def test_unavailable_token_endpoint_asked_seldom(make_tokens: Make, route: respx.Route, clock: Any, failure: Any) -> None:
-    """However many calls need a token, an endpoint that is away is asked at growing intervals."""
     route.side_effect = [failure] * 99
     tokens = make_tokens()
     for _ in range(100):
@@ -270,7 +268,6 @@ async def test_unstorable_token_neither_used_nor_lost(make_tokens: Make, route: 
 
 
 async def test_concurrently_stored_token_generation_wins(make_tokens: Make, route: respx.Route, store: Any) -> None:
-    """Where another process stored that generation already, its token counts."""
     tokens, old = await signed_in(make_tokens, store, **CODE)
 
     def late(request: httpx.Request) -> httpx.Response:
@@ -311,7 +308,6 @@ async def test_token_endpoint_responses_classified(make_tokens: Make, route: res
 
 
 async def test_rejected_newer_token_is_renewed_separately(make_tokens: Make, route: respx.Route, store: Any) -> None:
-    """A caller whose newer token was rejected is not content with the renewal of an older one."""
     route.side_effect = [answer(3)]
     tokens, old = await signed_in(make_tokens, store, **CODE)
     store.oauth_tokens.token = stored(2, access_token="t2")

@@ -34,7 +34,6 @@ OUTCOME = {"resourceType": "OperationOutcome", "issue": [{"severity": "informati
     ],
 )
 async def test_write_sent_once_and_failure_states_possible_outcome(service: Service, answer: Any, expected: type) -> None:
-    """A write is sent once, and its failure says what may have happened."""
     route = service.post(f"{BASE}fhir/Observation").mock(side_effect=[answer])
     with pytest.raises(errors.Failure) as caught:
         await service.client().create("Observation", {"resourceType": "Observation"}, if_none_exist=OURS)

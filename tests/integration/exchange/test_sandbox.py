@@ -83,7 +83,6 @@ async def connect() -> AsyncIterator[Callable[..., ExchangeClient]]:
 
 
 async def test_client_reads_everything_of_an_order(start: Any, connect: Any) -> None:
-    """The side of the laboratory: the client finds an order, its lines and all resources."""
     service = await start()
     client = connect(service)
     await client.check()

@@ -38,7 +38,6 @@ async def test_pages_followed_and_duplicates_counted_once(service: Service, onwa
     "onward", ["https://evil.example/x", "http://service.example/api/x", "//evil.example/x", "https://service.example:444/x"]
 )
 async def test_foreign_next_link_rejected_without_request(service: Service, onward: str) -> None:
-    """A next link to another origin is not followed, and the page with it counts."""
     service.get(url__startswith=BASE).respond(json=bundle(task(1), onward=onward))
     elsewhere = service.route(host="evil.example").respond(200)
     client = service.client()
@@ -171,22 +170,6 @@ async def test_ignored_criterion_raises_with_own_rows(service: Service) -> None:
     named = {"resourceType": "Observation", "id": "o1", "identifier": [{"system": OURS.system, "value": "another"}]}
     route.respond(json=bundle(named))
     assert await client.find("Observation", OURS) == ()
-
-
-STRANGE = [{"resourceType": "Patient", "id": "t1"}, {"resourceType": "Provenance"}]
-
-
-REMARKS = [outcome(("error", "not-supported")), {**outcome(("warning", "processing")), "resourceType": "OPERATIONOUTCOME"}]
-
-
-@pytest.mark.parametrize("stray", [*STRANGE, *REMARKS])
-async def test_row_of_another_type_stops_no_search(service: Service, stray: dict[str, Any]) -> None:
-    """It says nothing about how the search filters; what is no remark of the service's own is told."""
-    ours = task(1, partOf=[{"reference": "Task/o1"}])
-    service.get(url__startswith=BASE).respond(json=bundle(ours, stray))
-    client = service.client()
-    assert await client.line_tasks(rid("o1")) == (ours,)
-    assert client.take_search_findings() == {SearchKind.LINE_TASKS: stray in REMARKS}
 
 
 async def test_contested_line_is_read_by_its_id(service: Service) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from base64 import b64encode
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import cache
 from typing import Any
+from uuid import uuid4
 
 import httpx
 
@@ -43,8 +45,15 @@ def plain_items(size: int, catalogue: Catalogue | None = None) -> list[str]:
     return [item.id for item in items if len(item.options) < 2][:size]
 
 
-def basket(*items: str, contract: str = "C-100") -> dict[str, Any]:
-    return {"contract": contract, "analyticsrequests": [{"id": item} for item in items]}
+def basket(*items: str, contract: str = "C-100", guids: Sequence[str] = (), **more: Any) -> dict[str, Any]:
+    lines: list[dict[str, Any]] = [{"id": item, **more} for item in items]
+    for line, guid in zip(lines, guids, strict=False):
+        line["guid"] = guid
+    return {"contract": contract, "analyticsrequests": lines}
+
+
+def new_guids(count: int) -> list[str]:
+    return [str(uuid4()) for _ in range(count)]
 
 
 def make_settings(**changes: Any) -> ApiSettings:

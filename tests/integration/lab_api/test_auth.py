@@ -59,7 +59,6 @@ async def test_valid_credentials_accepted(api: httpx.AsyncClient, authorization:
 
 
 async def test_foreign_contract_looks_like_unknown_contract(api: httpx.AsyncClient) -> None:
-    """A contract outside the client's list answers exactly as an unknown one does."""
     assert (await ask(api, "Bearer tied-token", "C-200")).status_code == 200
     hidden, unknown = await ask(api, "Bearer tied-token", "C-100"), await ask(api, "Bearer tied-token", "C-300")
     assert (hidden.status_code, unknown.status_code) == (404, 404)

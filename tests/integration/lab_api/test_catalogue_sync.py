@@ -187,7 +187,6 @@ async def test_notice_effective_immediately_until_its_time_or_lifted(served: Ser
 
 
 async def test_start_falls_back_with_alert_until_healed(served: Served) -> None:
-    """A start falls back to the last readable version; its one alert ends when the catalogue is healed."""
     await served.activate()
     first = await served.newest()
     await served.second_version()
@@ -213,7 +212,6 @@ async def test_start_falls_back_with_alert_until_healed(served: Served) -> None:
 
 @pytest.mark.parametrize("same", [True, False])
 async def test_fallback_version_recorded_as_active(served: Served, *, same: bool) -> None:
-    """The version served as a fallback counts as active for that time."""
     tables = read_tables(served.folder)
     await served.activate()
     await served.second_version()

@@ -116,7 +116,6 @@ async def test_client_never_reading_disconnected_slow_reader_kept() -> None:
 
 
 async def test_full_server_closes_longest_idle_keeps_stream() -> None:
-    """When the limit is reached the longest idle connection is closed, and a streamed response goes on."""
     begun, go = asyncio.Event(), asyncio.Event()
 
     async def streaming(scope: Any, receive: Any, send: Any) -> None:

@@ -80,7 +80,6 @@ async def test_response_compressed_only_if_accepted(api: httpx.AsyncClient) -> N
 
 
 async def test_eta_revalidated_and_follows_notices(api: httpx.AsyncClient, clock: VirtualClock) -> None:
-    """ETA answers are revalidated on each request, and change with the turnaround notices."""
     clock.time = datetime(2025, 12, 28, 20, 59, tzinfo=UTC)
     before = await api.get(ETA)
     assert before.headers["cache-control"] == "private, no-cache"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import uuid
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import asynccontextmanager
@@ -31,18 +30,12 @@ from lab_api.response_cache import CurrentCatalogue
 from tests.harness.databases import create_database
 from tests.harness.forked_programs import process_context
 from tests.harness.proof import FIGURES, SHARE
-from tests.integration.lab_api.parts import KEY, NOON, POOL, TroubledStore, caller, make_settings, sample
+from tests.integration.lab_api.parts import KEY, NOON, POOL, TroubledStore, basket, caller, make_settings, new_guids, sample
 
 SECOND = LabelPool("second", "####-####", 1, 9999_9999, second=True)
 SMALL = LabelPool("small", "##", 1, 3, warn_below=2)
 RANGE = LabelPool("rng", "R####", 51, 53)
 BOTH = ("002.002", "004.001")
-
-
-def basket(*items: str, guids: list[str] | None = None, contract: str = "C-100", **more: Any) -> dict[str, Any]:
-    names = guids or [str(uuid.uuid4()) for _ in items]
-    lines = [{"id": item, "guid": guid, **more} for item, guid in zip(items, names, strict=True)]
-    return {"contract": contract, "analyticsrequests": lines}
 
 
 @dataclass
@@ -58,7 +51,7 @@ class Allocating:
 
     async def labels(self, *items: str | dict[str, Any], **more: Any) -> list[str]:
         """Labels for a basket, or for one of these items."""
-        body = items[0] if isinstance(items[0], dict) else basket(*items, **more)  # type: ignore[arg-type]
+        body = items[0] if isinstance(items[0], dict) else basket(*items, **{"guids": new_guids(len(items)), **more})  # type: ignore[arg-type]
         return [each["label"] for each in await self.specimens(body)]
 
     async def some(self, times: int, **more: Any) -> list[str]:
@@ -109,13 +102,13 @@ async def test_label_allocated_for_each_tube(store: TroubledStore) -> None:
 
 
 async def test_same_basket_gets_same_labels(store: TroubledStore, current_catalogue: CurrentCatalogue) -> None:
-    body = basket(*BOTH)
+    body = basket(*BOTH, guids=new_guids(2))
     async with allocating(store, POOL, current=current_catalogue) as api:
         first = await api.labels(body)
         turned = {**body, "analyticsrequests": list(reversed(body["analyticsrequests"])), "includetransportcontainer": True}
         assert await api.labels(turned) == first
         assert set(await api.labels(*BOTH)).isdisjoint(first)
-        for guids in (["1", "2"], ["", ""], [str(uuid.uuid4()), ""]):  # repeated, empty or missing: never the same basket
+        for guids in (["1", "2"], ["", ""], [*new_guids(1), ""]):  # repeated, empty or missing: never the same basket
             doubtful = basket(*BOTH, guids=guids)
             assert set(await api.labels(doubtful)).isdisjoint(await api.labels(doubtful))
         current_catalogue.replace(replace(current_catalogue.responses.catalogue, version="another"))
@@ -124,7 +117,7 @@ async def test_same_basket_gets_same_labels(store: TroubledStore, current_catalo
 
 async def test_used_label_never_allocated_again(store: TroubledStore) -> None:
     """When one of the newest labels was used, no older labels of the same basket come back either."""
-    body, given = basket(*BOTH), list[str]()
+    body, given = basket(*BOTH, guids=new_guids(2)), list[str]()
     async with allocating(store, POOL) as api:
         for used in (0, 1, 0):
             new = await api.labels(body)
@@ -137,7 +130,7 @@ async def test_used_label_never_allocated_again(store: TroubledStore) -> None:
 
 async def test_no_label_reused_after_purge_or_new_catalogue(store: TroubledStore, current_catalogue: CurrentCatalogue) -> None:
     """Neither from its own pool nor from another that makes the same barcodes, whatever the catalogue is."""
-    body, given, other = basket(*BOTH), set[str](), replace(POOL, name="other")
+    body, given, other = basket(*BOTH, guids=new_guids(2)), set[str](), replace(POOL, name="other")
     for pool, version in ((POOL, "a"), (POOL, "b"), (other, "b"), (other, "a"), (POOL, "a")):
         current_catalogue.replace(replace(current_catalogue.responses.catalogue, version=version))
         async with allocating(store, pool, current=current_catalogue) as api:
@@ -286,7 +279,6 @@ async def _again_and_again(api: Allocating, store: SqlStore, body: dict[str, Any
 
 @pytest.mark.proof
 def test_mixed_old_and_new_range_labels_unique(url: str, tmp_path: Path) -> None:
-    """Processes with the old and the new range beside each other give no label twice."""
     work = partial(_own_and_shared, count=20, shared=[])
     with ProcessPoolExecutor(4, mp_context=process_context()) as pool:
         asked = [pool.submit(in_process, url, work, tmp_path / "mark.json", first) for first in (30, 1, 30, 10)]
@@ -296,8 +288,7 @@ def test_mixed_old_and_new_range_labels_unique(url: str, tmp_path: Path) -> None
 
 @pytest.mark.proof
 def test_four_processes_never_mix_one_baskets_labels(url: str) -> None:
-    """A basket never gets labels of several allocations when four processes ask for it at once."""
-    work = partial(_again_and_again, body=basket(*BOTH), times=12)
+    work = partial(_again_and_again, body=basket(*BOTH, guids=new_guids(2)), times=12)
     with ProcessPoolExecutor(4, mp_context=process_context()) as pool:
         done = [pool.submit(in_process, url, work, None) for _ in range(4)]
         sets = {each for process in done for each in process.result()}
@@ -310,7 +301,7 @@ def test_four_processes_never_mix_one_baskets_labels(url: str) -> None:
 )
 def test_four_processes_allocate_unique_labels(url: str, tmp_path: Path, count: int) -> None:
     """None is skipped, either."""
-    shared = [str(uuid.uuid4()) for _ in range(3)]
+    shared = new_guids(3)
     work = partial(_own_and_shared, count=count // 4, shared=shared)
     with ProcessPoolExecutor(4, mp_context=process_context()) as pool:
         asked = [pool.submit(in_process, url, work, tmp_path / "mark.json") for _ in range(4)]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import uuid
 from datetime import timedelta
 from typing import Any
 
@@ -22,7 +21,7 @@ from lab_api.app import create_app
 from lab_api.response_cache import CurrentCatalogue, PreparedBodies
 from tests.harness.clock import DEADLINE
 from tests.harness.store_counts import count_store
-from tests.integration.lab_api.parts import NOON, POOL, TroubledStore, basket, caller, plain_items
+from tests.integration.lab_api.parts import NOON, POOL, TroubledStore, basket, caller, new_guids, plain_items
 
 CONTRACTS = [Contract(f"C-{number}", "", {}) for number in range(5)]
 
@@ -55,14 +54,9 @@ async def test_large_basket_computed_off_event_loop(
 async def test_database_is_asked_little(store: TroubledStore, settings: ApiSettings, current_catalogue: CurrentCatalogue) -> None:
     """A basket of twenty is one transaction of six statements, the same one again reads; a list asks nothing."""
     app = create_app(settings, current_catalogue, LabelAllocator(store, (POOL,), None, current_catalogue.now))
-
-    def with_guids(size: int) -> dict[str, Any]:
-        lines = [{"id": each, "guid": str(uuid.uuid4())} for each in plain_items(size)]
-        return {"contract": "C-100", "analyticsrequests": lines}
-
     async with caller(app) as client:
-        await client.post("preanalytics", json=with_guids(1))  # the range of the pool is new once
-        body = with_guids(20)
+        await client.post("preanalytics", json=basket(*plain_items(1), guids=new_guids(1)))  # the range of the pool is new once
+        body = basket(*plain_items(20), guids=new_guids(20))
         with count_store(store) as counts:
             first = await client.post("preanalytics", json=body)
         labels = [each["label"] for each in first.json()["specimens"]]

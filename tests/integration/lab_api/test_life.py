@@ -53,7 +53,6 @@ async def look(probe: Probe) -> Sequence[Finding]:
 
 
 async def test_silent_api_told_after_two_failures(store: TroubledStore, clock: VirtualClock) -> None:
-    """The alert is open from the second failure on, and closed with the next answer."""
     answers: dict[str, Canned] = {}
     counts = []
     with canned_server(answers, Canned(503)) as port:

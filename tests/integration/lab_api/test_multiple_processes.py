@@ -6,7 +6,6 @@ import asyncio
 import itertools
 import signal
 import time
-import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -20,6 +19,7 @@ from tests.harness.clock import DEADLINE
 from tests.harness.forked_programs import ForkedProgram
 from tests.harness.programs import TOKEN, NotifySocket, free_port, running_api, write_settings_file
 from tests.harness.proof import SHARE
+from tests.integration.lab_api.parts import basket, new_guids
 
 QUIET = '[logging]\nlevel = "warning"\n'
 POOL = "[[api.pools]]\nname = 'main'\npattern = '77######%'\nlast = 999999\ncheck_digit = 'luhn'\n"
@@ -68,25 +68,17 @@ class ApiProcesses:
         async def whole() -> list[str]:
             bases = itertools.cycle([self.bases[number] for number in numbers or range(4)])
             async with httpx.AsyncClient(headers=TOKEN, timeout=DEADLINE) as client:
-                asked = (client.post(f"{next(bases)}/preanalytics", json=_basket(guid)) for guid in guids)
+                asked = (client.post(f"{next(bases)}/preanalytics", json=basket("002.002", guids=[guid])) for guid in guids)
                 answers = await asyncio.gather(*asked)
             return [_label(answer) for answer in answers]
 
         return asyncio.run(whole())
 
 
-def _basket(guid: str) -> dict[str, Any]:
-    return {"contract": "C-100", "analyticsrequests": [{"id": "002.002", "guid": guid}]}
-
-
 def _label(answer: httpx.Response) -> str:
     assert answer.status_code == 200, answer.text
     (tube,) = answer.json()["specimens"]
     return str(tube["label"])
-
-
-def new(count: int) -> list[str]:
-    return [str(uuid.uuid4()) for _ in range(count)]
 
 
 @pytest.fixture
@@ -99,13 +91,13 @@ def processes(folder: Path, url: str, systemd: NotifySocket) -> Iterator[ApiProc
 def test_four_processes_behave_as_one_laboratory(processes: ApiProcesses) -> None:
     """Every basket is asked for twice, of different processes, and once more after a restart; so are notices."""
     for _ in range(max(1, int(10 * SHARE))):
-        guids = new(100)
+        guids = new_guids(100)
         first = processes.labels(guids)
         assert len(set(first)) == 100
         assert processes.labels(guids[1:] + guids[:1]) == first[1:] + first[:1]
         processes.restart(0)
         assert processes.labels(guids, 0) == first
-    assert set(processes.labels(new(10), 0, 1)).isdisjoint(first)
+    assert set(processes.labels(new_guids(10), 0, 1)).isdisjoint(first)
 
     assert processes.statuses() == {"available"}
     processes.command("eta", "delay", "001.001", "--hours", "12", "--until", "3d")

@@ -128,7 +128,6 @@ async def test_unexpected_error_is_answered_logged_and_raised_for_the_server(
 async def test_store_outage_logged_once_and_named(
     whole: httpx.AsyncClient, store: TroubledStore, method: str, path: str, what: str, usual: int
 ) -> None:
-    """A store outage and its end are logged once each, and the 503 names what was asked for."""
     with capture_logs() as said:
         for unavailable in (False, True, True, True, False, False, True):
             store.error = StoreUnreachableError() if unavailable else None

@@ -78,7 +78,6 @@ async def test_callback_url_must_match_exactly(world):
 
 
 async def test_code_reuse_revokes_its_tokens(world):
-    """A code works once, and its second use revokes the tokens of the first one."""
     callback = await sign_in(world)
     first, second = (await redeem(world, callback)).json(), await redeem(world, callback)
     assert (second.status_code, second.json()["error"]) == (400, "invalid_grant")

@@ -15,7 +15,6 @@ from tests.integration.lab_sandbox.world import (
     local_urn,
     order_bundle,
     patient,
-    resources_of_type,
 )
 
 CONTRACT = f"{LAB}/contract"
@@ -59,7 +58,6 @@ async def test_contract_must_be_linked_known_and_own(world):
 
 
 async def test_rule_2_two_specimen_types_need_two_items(world):
-    """A line with two specimen types is rejected unless its item allows several specimens."""
     choice = [{"specimen_code": 108}, {"specimen_code": 112}]
     items = [{"id": f"001.00{number}", "multiple_specimen": number == 1, "specimen": choice} for number in range(2)]
     world.lab.responses["/api/nomenclature"] = httpx.Response(200, json=items)
@@ -70,12 +68,12 @@ async def test_rule_2_two_specimen_types_need_two_items(world):
             specimen = copy.deepcopy(bundle["entry"][1]) | {"fullUrl": local_urn()}
             specimen["resource"]["type"]["coding"][0]["code"] = "112"
             bundle["entry"].append(specimen)
-            resources_of_type(bundle, "ProcedureRequest")[line]["specimen"].append({"reference": specimen["fullUrl"]})
+            bundle["entry"][line]["resource"]["specimen"].append({"reference": specimen["fullUrl"]})
 
         return change
 
-    assert await find_accepted(world, [("2.specimen", "one-specimen-type", second_type(0))]) == []
-    assert (await world.order(change=second_type(1))).status_code == 200
+    assert await find_accepted(world, [("2.specimen", "one-specimen-type", second_type(2))]) == []
+    assert (await world.order(change=second_type(4))).status_code == 200
 
 
 async def test_rule_3_special_studies_need_second_barcode(world):
@@ -95,13 +93,8 @@ async def test_rule_3_special_studies_need_second_barcode(world):
 async def test_rule_4_follow_up_alone_with_old_number(world):
     """The follow-up study is ordered alone, with the number of the earlier order; beside other studies it needs none."""
 
-    def follow_up(*numbers):
-        def change(bundle):
-            line = resources_of_type(bundle, "ProcedureRequest")[0]
-            line["code"]["coding"][0]["code"] = "190.1558"
-            line["basedOn"] = [{"identifier": {"system": f"{LAB}/mis", "value": each}} for each in numbers]
-
-        return change
+    def follow_up(number):
+        return {STUDY: "190.1558", "2.basedOn": [{"identifier": {"system": f"{LAB}/mis", "value": number}}]}
 
     assert (await world.order(1, follow_up("12345-ABCDE-12345678"))).status_code == 200
     assert (await world.order(2, {STUDY: "190.1558"})).status_code == 200

@@ -35,7 +35,6 @@ async def test_unreadable_rows_leave_no_gap(world):
 
 
 async def test_row_leaving_between_pages_skips_no_other(world):
-    """A result that leaves the search between two pages does not make the next page skip another."""
     orders = [(await world.created_order(1))["Task"][0] for _ in range(4)]
     first = (await world.get(f"{NEW_ORDERS}&_count=2")).json()
     await world.put(orders[0], status="completed")

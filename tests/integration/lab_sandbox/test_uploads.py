@@ -76,7 +76,6 @@ async def test_report_required_fields_checked(world):
 
 
 async def test_result_or_patient_of_the_other_side_refused(world):
-    """A partner uploads no results, a laboratory no patients."""
     line = (await world.created_order())["ProcedureRequest"][0]
     binary = {"resourceType": "Binary", "contentType": "application/pdf", "content": "AAAA"}
     for body, caller in (
@@ -105,7 +104,6 @@ async def test_decimals_keep_digits_both_ways(world):
 
 
 async def test_order_level_report_references_all_lines(world):
-    """A report for the whole order references all its lines, and has only a link to a document."""
     lines = (await world.created_order(3))["ProcedureRequest"]
     based_on = [{"reference": f"procedurerequest/{one['id']}"} for one in lines]
     absolute = [*based_on[:2], {"reference": f"http://exchange.test/fhir/ProcedureRequest/{lines[2]['id']}"}]

@@ -5,7 +5,7 @@ import json
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
 
@@ -14,6 +14,7 @@ import httpx
 from lab_sandbox.app import create_app
 from lab_sandbox.config import Contract, Counterparty, RuleSettings, SandboxConfig, TokenSettings
 from lab_sandbox.faults.plan import parse_plan
+from tests.harness.clock import VirtualClock
 
 CLINIC, LABORATORY, STRANGER = "guid-clinic", "guid-laboratory", "guid-stranger"
 BASE = "http://exchange.test/"
@@ -52,17 +53,6 @@ def make_config(**changes: Any) -> SandboxConfig:
 
 
 @dataclass
-class SandboxClock:
-    now: datetime = datetime(2026, 1, 5, 8, 0, tzinfo=UTC)
-
-    def __call__(self) -> datetime:
-        return self.now
-
-    def advance(self, seconds: float) -> None:
-        self.now += timedelta(seconds=seconds)
-
-
-@dataclass
 class FakeLaboratoryApi:
     """A laboratory's web API: the requests that it got, and the responses that it gives. Other hosts are `handle_others`."""
 
@@ -86,24 +76,16 @@ class SandboxWorld:
     app: Any
     client: httpx.AsyncClient
     lab: FakeLaboratoryApi
-    clock: SandboxClock
+    clock: VirtualClock
     _patient: str = ""
 
     def bearer(self, guid: str) -> dict[str, str]:
         tokens = self.app.state.service.tokens.issue_tokens(guid, "", "", refresh=False)
         return {"Authorization": f"Bearer {tokens['access_token']}"}
 
-    @property
-    def clinic(self) -> dict[str, str]:
-        return self.bearer(CLINIC)
-
-    @property
-    def laboratory(self) -> dict[str, str]:
-        return self.bearer(LABORATORY)
-
-    @property
-    def stranger(self) -> dict[str, str]:
-        return self.bearer(STRANGER)
+    clinic = property(lambda self: self.bearer(CLINIC))
+    laboratory = property(lambda self: self.bearer(LABORATORY))
+    stranger = property(lambda self: self.bearer(STRANGER))
 
     def counts(self) -> dict[str, int]:
         """Resources in the store, by type."""
@@ -302,10 +284,6 @@ def report(line: Json, **changes: Any) -> Json:
     } | changes
 
 
-def resources_of_type(bundle: Json, kind: str) -> list[Json]:
-    return [one["resource"] for one in bundle["entry"] if one["resource"]["resourceType"] == kind]
-
-
 def diagnostics(answer: httpx.Response) -> str:
     """The diagnostics of an OperationOutcome, after a check of its form ("Errors")."""
     body = json.loads(answer.content)
@@ -341,8 +319,8 @@ async def find_accepted(world: SandboxWorld, rows: Iterable[tuple[str, str, Chan
 
 
 def make_world(**changes: Any) -> SandboxWorld:
-    clock, lab = SandboxClock(), FakeLaboratoryApi()
-    app = create_app(make_config(**changes), clock=clock, transport=httpx.MockTransport(lab.handle))
+    clock, lab = VirtualClock(datetime(2026, 1, 5, 8, 0, tzinfo=UTC)), FakeLaboratoryApi()
+    app = create_app(make_config(**changes), clock=clock.now, transport=httpx.MockTransport(lab.handle))
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     return SandboxWorld(app, httpx.AsyncClient(transport=transport, base_url=BASE), lab, clock)
 

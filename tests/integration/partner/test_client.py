@@ -22,7 +22,6 @@ from lab_sandbox.partner.account import PartnerAccount
 from lab_sandbox.partner.account_file import read_account, sandbox_account
 from lab_sandbox.partner.client import can_retry, open_partner_client, retry_delay
 from lab_sandbox.partner.errors import PartnerError, ServiceRefusedError, ServiceUnreachableError
-from lab_sandbox.partner.login import LoginError, _parse_callback, parse_form
 
 PATIENT = {
     "resourceType": "Patient",
@@ -68,29 +67,6 @@ async def test_token_sent_to_service_origin_only(account: PartnerAccount):
         await client.download_document("/fhir/Binary/1")
         await client.download_document("http://laboratory.test/documents/unguessable")
     assert received == {"service.test:8480": "Bearer secret", "laboratory.test": None}
-
-
-def test_login_form_filled_by_field_type():
-    page = """<p><form action="../in?x=1" method="POST"><input type=hidden name=csrf value="a&amp;b"><input name=who>
-    <input type="password" name="secret"><input type=email name=mail><button name="go" value="yes">Sign in</button>
-    <button name="go" value="no">Cancel</button></form><form><input name=other></form>"""
-    form = parse_form(page, "http://service.test/connect/authorize")
-    assert form is not None
-    assert form.action == "http://service.test/in?x=1"
-    assert form.method == "post"
-    filled = form.fill("clinic", "word")
-    assert filled == {"csrf": "a&b", "who": "clinic", "secret": "word", "mail": "clinic", "go": "yes"}
-    assert parse_form("<p>Down for maintenance</p>", "http://service.test/") is None
-
-
-def test_foreign_callback_url_rejected():
-    for query, text in (
-        ("code=1&state=other", "another state"),
-        ("code=1", "another state"),
-        ("error=access_denied&state=mine", "access_denied"),
-    ):
-        with pytest.raises(LoginError, match=text):
-            _parse_callback(f"http://clinic/cb?{query}", "mine")
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,6 @@ from lab_sandbox.partner.order_bundle import (
     OrderContent,
     build_order_bundle,
     collection_times,
-    fill_shape,
-    parse_minutes,
 )
 from lab_sandbox.partner.order_generator import OrderPlan
 from lab_sandbox.partner.random_source import seeded_random
@@ -68,7 +66,6 @@ def grants(resource: Json, guid: str) -> set[str]:
 
 
 def test_bundle_is_collection_with_local_urls(account: PartnerAccount):
-    """It has one line and one Task for each test, and one order-level Task."""
     created = bundle(account, [item("1", "g1"), item("2", "g2")], [tube("g1", "g2")])
     assert created["type"] == "collection"
     addresses = [entry["fullUrl"] for entry in created["entry"]]
@@ -85,7 +82,6 @@ def test_bundle_is_collection_with_local_urls(account: PartnerAccount):
 
 
 def test_laboratory_reads_all_updates_tasks_only(account: PartnerAccount):
-    """The laboratory gets read on every resource, and updatebody on the Tasks only."""
     created = bundle(account, [item("1", "g1")], [tube("g1")], [{"linkId": "q", "text": "?", "answer": [{"valueInteger": 0}]}])
     for entry in created["entry"]:
         kind = entry["resource"]["resourceType"]
@@ -120,29 +116,10 @@ def test_specimen_types_of_one_test_share_a_line(account: PartnerAccount, severa
     assert sum(len(one["specimen"]) for one in requests) == 2
 
 
-def test_collection_minutes_read_from_method():
-    for method, minutes in (
-        ("Venepuncture before the load", 0),
-        ("Venepuncture 60 minutes after the load", 60),
-        ("2 h after the load", 120),
-        ("Chew the roll for 60 seconds", 0),
-        ("30min", 30),
-    ):
-        assert parse_minutes(method) == minutes, method
-
-
 def test_tolerance_samples_aligned_last_before_order():
-    """The samples of a tolerance test keep their intervals, and the last is collected before the order."""
     methods = ["before the load", "60 minutes after the load", "120 minutes after the load"]
     times = collection_times([tube("g", method=method) for method in methods] + [tube("h", code=11)], NOW)
     assert [time - times[0] for time in times] == [timedelta(0), timedelta(hours=1), timedelta(hours=2), timedelta(0)]
     assert times[2] < NOW
     times = collection_times([tube("g", method=method) for method in ("first", "second", "second")], NOW)
     assert times[0] < times[1] == times[2] < NOW, "without minutes, as they come"
-
-
-def test_generated_labels_unique_and_keep_shape():
-    labels = LabelSequence(first=9)
-    assert [labels.next_label(), labels.next_label()] == ["0000000009", "0000000010"]
-    assert fill_shape("000-000-000", 12345) == "000-012-345"
-    assert fill_shape("0000-0000", 1234567890) == "3456-7890"

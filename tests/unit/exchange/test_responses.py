@@ -107,7 +107,6 @@ def test_body_that_is_no_json_is_named() -> None:
 
 
 def test_issues_kept_and_diagnostics_left_out() -> None:
-    """Issues are kept, and their diagnostics stay out of the sentence."""
     found = response_error(WRITE, 422, {}, OUTCOME, now=NOW)
     assert isinstance(found, errors.ServiceRejected)
     assert found.status == 422
