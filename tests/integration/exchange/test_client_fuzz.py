@@ -15,17 +15,10 @@ from lab_agent.errors import Failure
 from lab_agent.exchange.authenticator import Authenticator
 from lab_agent.exchange.client import ExchangeClient
 from lab_agent.http_client import HttpClient, HttpOptions
-from lab_agent.settings.exchange import ExchangeSettings
 from tests.harness.clock import VirtualClock
-from tests.integration.exchange.conftest import FakeTokenStore
+from tests.integration.exchange.conftest import FakeTokenStore, exchange_settings, oauth_settings
 
-GIVEN = {
-    "base_url": "https://service.example/",
-    "lab_codes_url": "https://codes.example",
-    "laboratory": "g",
-    "oauth": {"grant": "basic", "username": "u", "password": "p"},
-    "put_security": "short",
-}
+SETTINGS = exchange_settings(base_url="https://service.example/", oauth=oauth_settings(grant="basic"), put_security="short")
 NAMES = st.sampled_from(
     ["resourceType", "entry", "resource", "link", "relation", "url", "id", "meta", "versionId", "security", "issue"]
 )
@@ -87,11 +80,9 @@ def test_arbitrary_response_succeeds_or_raises_our_failure(status: int, given_he
         return httpx.Response(status, headers=given_headers, json=body)
 
     async def run() -> int:
-        group = ExchangeSettings.model_validate(GIVEN)
         async with HttpClient(HttpOptions(timeout=5), transport=httpx.MockTransport(handle)) as http:
-            return await _ask_everything(
-                ExchangeClient(group, http, Authenticator(group.oauth, http, FakeTokenStore(), VirtualClock(), "me"))
-            )
+            tokens = Authenticator(SETTINGS.oauth, http, FakeTokenStore(), VirtualClock(), "me")
+            return await _ask_everything(ExchangeClient(SETTINGS, http, tokens))
 
     with patch("lab_agent.exchange.requests.backoff_delay", lambda *_: 0.0):
         failed = asyncio.run(run())

@@ -6,7 +6,6 @@ import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -16,11 +15,10 @@ from lab_agent.domain.ids import ResourceId
 from lab_agent.exchange.authenticator import Authenticator
 from lab_agent.exchange.client import ExchangeClient, http_options
 from lab_agent.http_client import HttpClient
-from lab_agent.ports.credential_repositories import StoredToken
 from tests.harness.canned_server import Canned, canned_server
 from tests.harness.clock import VirtualClock
 from tests.harness.loop_lag import loop_lag
-from tests.integration.exchange.conftest import FakeTokenStore, bundle, exchange_settings, oauth_settings
+from tests.integration.exchange.conftest import FakeTokenStore, bundle, exchange_settings, oauth_settings, task
 
 TASKS = 20_000
 MOST_CPU_IN_ONE_STEP = 0.25
@@ -28,7 +26,6 @@ MOST_CPU_IN_ONE_STEP = 0.25
 MEBIBYTE = 1024 * 1024
 MOST_READ_BY_LOOP = 32 * 1024
 """Bytes of JSON that the loop itself reads: whatever is in them, it takes well below 100 ms."""
-CODE = {"coding": [{"system": "http://service/terminology/task_type", "code": "OrderProcessingTask"}]}
 SMALL = b'{"resourceType": "Specimen", "id": "small", "meta": {"versionId": "1"}}'
 
 
@@ -52,20 +49,14 @@ def service() -> Iterator[Service]:
 
 @asynccontextmanager
 async def connected(service: Service) -> AsyncIterator[ExchangeClient]:
-    settings, tokens = exchange_settings(base_url=service.base), FakeTokenStore()
-    tokens.oauth_tokens.token = StoredToken(generation=1, access_token="t", refresh_token=None, expires_at=None)
-    clock = VirtualClock(datetime(2026, 3, 1, tzinfo=UTC))
+    settings = exchange_settings(base_url=service.base, oauth=oauth_settings(grant="basic"))
     async with HttpClient(http_options(settings)) as http:
-        client = ExchangeClient(settings, http, Authenticator(oauth_settings(), http, tokens, clock, "me"))  # type: ignore[arg-type]
+        client = ExchangeClient(settings, http, Authenticator(settings.oauth, http, FakeTokenStore(), VirtualClock(), "me"))
         await client.read("Specimen", ResourceId("small"))  # the connection, and the certificates
         yield client
 
 
-def task(number: int, note: str = "") -> dict[str, Any]:
-    return {"resourceType": "Task", "id": f"t{number}", "status": "requested", "code": CODE, "description": note}
-
-
-def page(tasks: list[dict[str, Any]]) -> bytes:
+def page(*tasks: dict[str, Any]) -> bytes:
     return json.dumps(bundle(*tasks)).encode()
 
 
@@ -74,7 +65,7 @@ SEARCH = "fhir/task?status=requested&code=OrderProcessingTask"
 
 @pytest.mark.slow
 async def test_page_of_30_mb_leaves_loop_free(service: Service) -> None:
-    service.answer(SEARCH, page([task(number, "x" * 1280) for number in range(TASKS)]))
+    service.answer(SEARCH, page(*(task(number, description="x" * 1280) for number in range(TASKS))))
     async with connected(service) as client, loop_lag() as lag:
         search = asyncio.create_task(client.requested_order_tasks())
         others = 0
@@ -89,7 +80,7 @@ async def test_page_of_30_mb_leaves_loop_free(service: Service) -> None:
 
 async def test_poll_keeps_only_what_names_tasks(service: Service) -> None:
     """A poll may list thousands: what it holds of each does not grow with the resource."""
-    service.answer(SEARCH, page([task(1, "x" * 2_000_000), task(2)]))
+    service.answer(SEARCH, page(task(1, description="x" * 2_000_000), task(2, description="")))
     async with connected(service) as client:
         first, second = await client.requested_order_tasks()
     assert (first.keys(), len(str(first))) == (second.keys(), len(str(second)))
@@ -97,7 +88,7 @@ async def test_poll_keeps_only_what_names_tasks(service: Service) -> None:
 
 async def test_entry_of_too_many_values_spoils_only_itself(service: Service) -> None:
     huge = {**task(2), "input": [{"valueInteger": number} for number in range(200_000)]}
-    service.answer(SEARCH, page([task(1), huge, task(3)]))
+    service.answer(SEARCH, page(task(1), huge, task(3)))
     async with connected(service) as client:
         assert [row["id"] for row in await client.requested_order_tasks()] == ["t1", "t3"]
         assert client.unreadable_order_tasks() == ("t2",)
