@@ -114,7 +114,6 @@ PROOFS = (
         tests=(
             "integration/lab_api/test_openapi_fuzzing.py",
             "integration/lab_api/test_label_allocation.py",
-            "integration/lab_api/test_multiple_processes.py",
             "integration/lab_api/test_connection_limits.py",
             "integration/lab_sandbox/test_fuzzing.py",
         ),

@@ -114,31 +114,31 @@ async def test_public_address_told_only_where_own_answers(
 
 
 @pytest.mark.parametrize(
-    ("days", "host", "trusted", "problem"),
+    ("days", "host", "authority", "problem"),
     [
-        (1, "localhost", True, None),
-        (1, "localhost", False, "its certificate is not trusted"),
-        (-0.5, "localhost", True, "its certificate has expired"),
-        (1, "other.example", True, "its certificate is for another"),
+        (1, "localhost", "ca", None),
+        (1, "localhost", None, "its certificate is not trusted"),
+        (1, "localhost", "damaged", "the certificates of `monitoring.api_ca_file` cannot be read"),
+        (-0.5, "localhost", "ca", "its certificate has expired"),
+        (1, "other.example", "ca", "its certificate is for another"),
     ],
 )
-async def test_public_certificate_checked(tmp_path: Path, days: float, host: str, trusted: bool, problem: str | None) -> None:
-    authority = CertificateAuthority(tmp_path)
-    files = authority.issue("api", lifetime=timedelta(days=days), hosts=(host,))
+async def test_public_certificate_checked(
+    tmp_path: Path, days: float, host: str, authority: str | None, problem: str | None
+) -> None:
+    issuer = CertificateAuthority(tmp_path)
+    trusted = {"ca": issuer.ca, "damaged": tmp_path / "damaged.pem", None: None}[authority]
+    (tmp_path / "damaged.pem").write_text("no certificate")
+    files = issuer.issue("api", lifetime=timedelta(days=days), hosts=(host,))
     with canned_server({"/healthz": Canned(200, ALIVE)}, certificate=files) as port:
-        monitoring = MonitoringSettings(api_ca_file=authority.ca if trusted else None)
+        monitoring = MonitoringSettings(api_ca_file=trusted)
         health = build_api_health(ApiSettings(public_url=f"https://127.0.0.1:{port}"), monitoring, proxy=None)
         assert health is not None
         found = await health.find_public_problem()
     assert (problem in (found or "")) if problem else found is None
 
 
-async def test_unreadable_authority_or_unknown_name_said_so(tmp_path: Path) -> None:
-    (tmp_path / "ca.pem").write_text("no certificate")
-    api, monitoring = ApiSettings(public_url="https://127.0.0.1:1"), MonitoringSettings(api_ca_file=tmp_path / "ca.pem")
-    health = build_api_health(api, monitoring, proxy=None)
-    assert health is not None
-    assert await health.find_public_problem() == "the certificates of `monitoring.api_ca_file` cannot be read"
+async def test_unknown_name_said_so() -> None:
     found = await ApiHealth(own=at(1), public="http://no-such-name.invalid/").find_public_problem()
     assert "its name cannot be resolved" in (found or "")
 

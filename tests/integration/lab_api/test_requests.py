@@ -144,15 +144,6 @@ async def test_store_outage_logged_once_and_named(
 # --- /metrics and /readyz ---------------------------------------------------------------------------------------------------
 
 
-def numbers(text: str) -> dict[tuple[str, ...], float]:
-    """Each sample by its name and the values of its labels."""
-    return {
-        (each.name, *(value for _, value in sorted(each.labels.items()))): each.value
-        for family in text_string_to_metric_families(text)
-        for each in family.samples
-    }
-
-
 async def test_requests_refusals_and_catalogue_are_counted(api: httpx.AsyncClient, current_catalogue: CurrentCatalogue) -> None:
     first = await api.get("nomenclature?contract=C-100")
     await api.get("nomenclature?contract=C-100", headers={"If-None-Match": first.headers["etag"]})
@@ -162,24 +153,26 @@ async def test_requests_refusals_and_catalogue_are_counted(api: httpx.AsyncClien
     await api.delete("eta")
     await api.get("secret")
     answer = await api.get("http://lab/metrics", headers={"Authorization": ""})
-    found = numbers(answer.text)
-    counted = {key[1:]: value for key, value in found.items() if key[0] == "lab_api_requests_total"}
-    assert counted == {
-        ("nomenclature", "ok"): 1,
-        ("nomenclature", "unchanged"): 1,
-        ("eta", "no_access"): 1,
-        ("eta", "not_found"): 1,
-        ("eta", "invalid"): 1,
-        ("preanalytics", "contradicted"): 1,
-        ("other", "not_found"): 1,
+    found = {
+        (each.name.removeprefix("lab_api_"), *(value for _, value in sorted(each.labels.items()))): each.value
+        for family in text_string_to_metric_families(answer.text)
+        for each in family.samples
     }
-    assert found["lab_api_request_seconds_count", "nomenclature"] == 2
-    refused = {key[1]: value for key, value in found.items() if key[0] == "lab_api_refusals_total" and value}
-    assert refused["wrong_credentials"] == 1
-    assert found["lab_api_refusals_total", "too_many_requests"] == 0
-    assert found["lab_api_catalogue_info", current_catalogue.responses.catalogue.version] == 1
-    assert found[("lab_api_catalogue_served_since_timestamp_seconds",)] == current_catalogue.since.timestamp()
-    assert found[("lab_api_ready",)] == 1
+    counted = {name: value for name, value in found.items() if name[0] == "requests_total"}
+    assert counted == {
+        ("requests_total", "nomenclature", "ok"): 1,
+        ("requests_total", "nomenclature", "unchanged"): 1,
+        ("requests_total", "eta", "no_access"): 1,
+        ("requests_total", "eta", "not_found"): 1,
+        ("requests_total", "eta", "invalid"): 1,
+        ("requests_total", "preanalytics", "contradicted"): 1,
+        ("requests_total", "other", "not_found"): 1,
+    }
+    assert found["request_seconds_count", "nomenclature"] == 2
+    assert (found["refusals_total", "wrong_credentials"], found["refusals_total", "too_many_requests"]) == (1, 0)
+    assert found["catalogue_info", current_catalogue.responses.catalogue.version] == 1
+    assert found[("catalogue_served_since_timestamp_seconds",)] == current_catalogue.since.timestamp()
+    assert found[("ready",)] == 1
     assert "secret" not in answer.text
 
 

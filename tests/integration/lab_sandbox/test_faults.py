@@ -114,29 +114,6 @@ async def test_stale_version_on_read(world):
     assert (stale.json()["status"], fresh.json()["status"]) == ("requested", "completed")
 
 
-async def test_pages_small_repeated_or_with_other_links(world):
-    async def pages():
-        rows, path = [], ORDERS
-        while path:
-            bundle = (await world.get(path)).json()
-            rows.append([one["resource"]["id"] for one in bundle["entry"]])
-            path = next((one["url"] for one in bundle["link"] if one["relation"] == "next"), None)
-        return rows
-
-    expected = [(await world.created_order(1))["Task"][0]["id"] for _ in range(3)]
-    world.activate({"kind": "small_pages", "size": 2})
-    assert await pages() == [expected[:2], expected[2:]]
-    world.activate({"kind": "small_pages", "size": 2}, {"kind": "repeated_rows"})
-    rows = [each for page in await pages() for each in page]
-    assert len(rows) > 3
-    assert list(dict.fromkeys(rows)) == expected
-    for kind, relations in (("foreign_next", ["next"]), ("own_next_links", ["self", "next"])):
-        world.activate({"kind": kind, "origin": "http://thief.example:81"})
-        links = (await world.get("/fhir/Task?_count=2")).json()["link"]
-        assert [one["relation"] for one in links if one["url"].startswith("http://thief.example:81/fhir/Task?")] == relations
-    assert [one["relation"] for one in (await world.get("/fhir/Task?_count=50")).json()["link"]] == ["self"], "the last page"
-
-
 async def test_answers_of_another_form(world):
     """What is no resource stays as it is."""
     await world.created_order(1)

@@ -44,19 +44,3 @@ async def test_read_returns_resource_as_created(world):
         read = await world.get(f"/fhir/{resource['resourceType'].lower()}/{resource['id']}")
         assert exact(read.text) == resource
         assert read.headers["etag"] == 'W/"1"'
-
-
-async def test_results_stored_as_uploaded(world):
-    patient, answer = await created(world)
-    entries = [entry["resource"]["id"] for entry in answer.json()["entry"]]
-    ids = {"PATIENT": patient, "ID-1": entries[0], "ID-4": entries[3], "OBSERVATION": "?"}
-    for number in range(2):
-        text = load("results.json", **ids)
-        body, resource = json.dumps(json.loads(text)[number]), exact(text)[number]
-        path = f"/fhir/{resource['resourceType']}"
-        made = await world.client.post(path, content=body, headers=world.laboratory | JSON_TYPE)
-        assert made.status_code == 201, made.text
-        ids["OBSERVATION"] = made.json()["id"]
-        read = exact((await world.get(f"{path}/{made.json()['id']}", world.clinic)).text)
-        del read["id"], read["meta"], resource["meta"]
-        assert read == resource

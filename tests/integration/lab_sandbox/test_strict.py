@@ -73,28 +73,6 @@ async def test_strict_responses_have_media_type_and_version_in_location(strict):
     assert (await strict.get("/fhir/Nothing")).headers["content-type"] == FHIR_JSON
 
 
-@pytest.mark.parametrize("strictly", [False, True])
-async def test_prefer_chooses_the_body_of_a_write(world_factory, strictly):
-    world = world_factory(strict=strictly)
-    for prefer, kind in (
-        ("return=minimal", None),
-        ("return=representation", "Observation"),
-        ("respond-async, return=OperationOutcome", "OperationOutcome"),
-    ):
-        made = await world.upload(observation(), Prefer=prefer)
-        assert (made.status_code, made.headers["etag"]) == (201, 'W/"1"')
-        assert (made.json()["resourceType"] if made.content else None) == kind
-        id_ = made.headers["location"].removeprefix(f"{BASE}fhir/Observation/").partition("/")[0]
-        current = (await world.get(f"/fhir/Observation/{id_}")).json()
-        changed = await world.put(current, world.laboratory | {"Prefer": prefer})
-        assert changed.headers["etag"] == 'W/"2"'
-        assert (changed.json()["resourceType"] if changed.content else None) == kind
-    world = world_factory(strict=strictly, rules={"write_response": "OperationOutcome"})
-    made = (await world.upload(observation())).json()
-    assert (made["resourceType"], made["issue"][0]["severity"]) == ("OperationOutcome", "information")
-    assert (await world.upload(observation(), Prefer="return=representation")).json()["resourceType"] == "Observation"
-
-
 async def post_binary(world, media_type):
     content = base64.b64encode(PDF).decode()
     body = json.dumps({"resourceType": "Binary", "contentType": "application/pdf", "content": content})

@@ -14,13 +14,12 @@ import pytest
 from lab_sandbox.app import create_app
 from lab_sandbox.config import RuleSettings, SandboxConfig
 from lab_sandbox.partner.account import PartnerAccount
-from lab_sandbox.partner.basket import answer_questionnaire, orderable_items
+from lab_sandbox.partner.basket import orderable_items
 from lab_sandbox.partner.client import PartnerClient, open_partner_client
 from lab_sandbox.partner.clinic import Clinic
 from lab_sandbox.partner.errors import Json
 from lab_sandbox.partner.order_bundle import LabelSequence
 from lab_sandbox.partner.order_generator import FOLLOW_UP_STUDY, OrderPlan, OrderVariety, generate_plans
-from lab_sandbox.partner.random_source import seeded_random
 from lab_sandbox.partner.result_reader import read_order_status, read_reports
 
 
@@ -77,35 +76,6 @@ def test_unavailable_tests_not_ordered():
         eta = [{"id": "1", "status": "available"}, {"id": "2", "status": status}]
         assert [one["id"] for one in orderable_items(nomenclature, eta)] == ["1", "3"]
         assert len(orderable_items(nomenclature, eta, include_delayed=True)) == with_delayed
-
-
-def question(link: str, kind: str, **more: object) -> Json:
-    return {"linkId": link, "text": f"{link}?", "type": kind, "required": True, "repeats": False, **more}
-
-
-def test_required_questions_are_answered_and_others_now_and_then():
-    """In their group; the values vary, and repeated choices are distinct."""
-    options = [{"system": "s", "code": code} for code in "abc"]
-    asked = [
-        question("words", "string"),
-        question("pick", "choice", option=options),
-        question("some", "choice", option=options, repeats=True),
-        question("may", "string", required=False),
-    ]
-    words, lengths = [], set()
-    for seed in range(200):
-        (group,) = answer_questionnaire({"item": question("root", "group", item=asked)}, seeded_random(seed))
-        first, pick, some, *optional = group["item"]
-        words += first["answer"]
-        (choice,) = pick["answer"]
-        assert choice["valueCoding"]["code"] in "abc"
-        codes = [one["valueCoding"]["code"] for one in some["answer"]]
-        assert len(codes) == len(set(codes)) in {1, 2}
-        lengths.add(len(optional))
-    assert {next(iter(one)) for one in words} == {"valueString", "valueInteger", "valueBoolean"}
-    assert ({"valueInteger": 0} in words, {"valueBoolean": False} in words) == (True, True)
-    assert lengths == {0, 1}
-    assert answer_questionnaire({"resourceType": "Questionnaire", "status": "active"}, seeded_random(1)) == []
 
 
 SERVICES = {
