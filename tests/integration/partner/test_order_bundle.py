@@ -6,8 +6,6 @@ import re
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 
-import pytest
-
 from lab_sandbox.config import CLINIC_GUID, LABORATORY_GUID
 from lab_sandbox.partner.account import PartnerAccount
 from lab_sandbox.partner.basket import Basket, BasketItem
@@ -24,34 +22,29 @@ from lab_sandbox.partner.random_source import seeded_random
 NOW = datetime(2026, 3, 4, 12, 0, tzinfo=UTC)
 
 
-def tube(*guids: str, code: int = 10, method: str = "Venepuncture", label: str | None = None, container: str = "SST5") -> Json:
+def tube(*guids: str, code: int = 10, method: str = "Venepuncture") -> Json:
     return {
-        "label": label,
+        "label": None,
         "code": code,
         "collection": {"quantity": 2, "method": method},
         "processing": [],
-        "container": [{"description": "", "type": container}],
+        "container": [{"description": "", "type": "SST5"}],
         "guids": list(guids),
         "supportingInfo": f"specimen={code}",
     }
 
 
-def item(id_: str, guid: str, *, several: bool = False) -> BasketItem:
-    return BasketItem(id=id_, caption=f"Test {id_}", guid=guid, multiple_specimen=several)
-
-
-def bundle(
-    account: PartnerAccount, items: Iterable[BasketItem], specimens: list[Json], answers: list[Json] | None = None, **plan
-) -> Json:
-    order_plan = OrderPlan(seed="s", basket=Basket("C-100", tuple(items)), **plan)
+def bundle(account: PartnerAccount, specimens: list[Json], *guids: str, answers: Iterable[Json] = ()) -> Json:
+    """An order of one test for each guid."""
+    items = tuple(BasketItem(id=guid, caption=f"Test {guid}", guid=guid, multiple_specimen=False) for guid in guids)
     content = OrderContent(
         account=account,
-        plan=order_plan,
+        plan=OrderPlan(seed="s", basket=Basket("C-100", items)),
         requisition="R-1",
         patient="patient/p1",
         contract="c1",
         specimens=specimens,
-        answers=answers or [],
+        answers=list(answers),
         ordered_at=NOW,
     )
     return build_order_bundle(content, LabelSequence(), seeded_random("b"))
@@ -66,7 +59,7 @@ def grants(resource: Json, guid: str) -> set[str]:
 
 
 def test_bundle_is_collection_with_local_urls(account: PartnerAccount):
-    created = bundle(account, [item("1", "g1"), item("2", "g2")], [tube("g1", "g2")])
+    created = bundle(account, [tube("g1", "g2")], "g1", "g2")
     assert created["type"] == "collection"
     addresses = [entry["fullUrl"] for entry in created["entry"]]
     assert len(set(addresses)) == len(addresses)
@@ -82,38 +75,11 @@ def test_bundle_is_collection_with_local_urls(account: PartnerAccount):
 
 
 def test_laboratory_reads_all_updates_tasks_only(account: PartnerAccount):
-    created = bundle(account, [item("1", "g1")], [tube("g1")], [{"linkId": "q", "text": "?", "answer": [{"valueInteger": 0}]}])
+    created = bundle(account, [tube("g1")], "g1", answers=[{"linkId": "q", "text": "?", "answer": [{"valueInteger": 0}]}])
     for entry in created["entry"]:
         kind = entry["resource"]["resourceType"]
         assert grants(entry["resource"], LABORATORY_GUID) == ({"read", "updatebody"} if kind == "Task" else {"read"})
         assert "read" in grants(entry["resource"], CLINIC_GUID)
-
-
-def test_plan_is_in_the_bundle(account: PartnerAccount):
-    """What a clinic may say or leave out; that the rest is what the interface asks, the rules of service and laboratory say."""
-    answers = [{"linkId": "q", "text": "?", "answer": [{"valueInteger": 0}]}]
-    options = {"notes": ("urgent",), "contract_link": "absolute", "notify": (("sms", True), ("email", False))}
-    study = item("190.1558", "g1")
-    created = bundle(account, [study], [tube("g1"), tube("g1", label="L")], answers, old_order_number="1-A-2", **options)
-    (request,) = resources_of(created, "ProcedureRequest")
-    assert request["note"] == [{"text": "urgent"}]
-    assert request["supportingInfo"] == [{"reference": "http://service.test:8480/contract/c1"}]
-    assert request["basedOn"] == [{"identifier": {"system": "http://codes.lab.example/mis", "value": "1-A-2"}}]
-    labels = [one["container"][0]["identifier"][0]["value"] for one in resources_of(created, "Specimen")]
-    assert labels == ["0000000001", "L"]
-    (response,) = resources_of(created, "QuestionnaireResponse")
-    assert (response["item"], response["source"]) == (answers, {"reference": "patient/p1"})
-    assert [one["valueBoolean"] for one in resources_of(created, "Task")[0]["input"]] == [True, False]
-
-
-@pytest.mark.parametrize(("several", "together", "lines"), [(True, True, 1), (True, False, 2), (False, True, 2)])
-def test_specimen_types_of_one_test_share_a_line(account: PartnerAccount, several: bool, together: bool, lines: int):
-    """A test that is ordered twice, and not for several specimens, stays two lines."""
-    items = [item("051.001", "g1", several=several), item("051.001", "g2", several=several)]
-    created = bundle(account, items, [tube("g1"), tube("g2", code=20)], merge_multiple_specimen_lines=together)
-    requests = resources_of(created, "ProcedureRequest")
-    assert len(requests) == lines
-    assert sum(len(one["specimen"]) for one in requests) == 2
 
 
 def test_tolerance_samples_aligned_last_before_order():

@@ -19,7 +19,7 @@ from lab_sandbox.partner.client import PartnerClient, open_partner_client
 from lab_sandbox.partner.clinic import Clinic
 from lab_sandbox.partner.errors import Json
 from lab_sandbox.partner.order_bundle import LabelSequence
-from lab_sandbox.partner.order_generator import FOLLOW_UP_STUDY, OrderPlan, OrderVariety, generate_plans
+from lab_sandbox.partner.order_generator import FOLLOW_UP_STUDY, OrderPlan, generate_plans
 from lab_sandbox.partner.result_reader import read_order_status, read_reports
 
 
@@ -57,25 +57,6 @@ def assert_valid(plan: OrderPlan, items: dict[str, Json]) -> None:
     else:
         assert plan.old_order_number is None
     assert len({one.guid for one in plan.basket.items}) == len(plan.basket.items)
-
-
-async def test_plans_follow_seed_and_bounds(client: PartnerClient):
-    items = await fetch_orderable(client)
-    first, again = (list(islice(generate_plans("C-100", items, seed=3), 20)) for _ in range(2))
-    assert first == again
-    assert first != list(islice(generate_plans("C-100", items, seed=4), 20))
-    few = OrderVariety(max_tests=2, anonymous_share=1.0)
-    for plan in islice(generate_plans("C-100", items, 5, few), 100):
-        assert len({one.id for one in plan.basket.items}) <= 2
-        assert plan.patient == "anonymous"
-
-
-def test_unavailable_tests_not_ordered():
-    nomenclature = [{"id": "1"}, {"id": "2"}, {"id": "3"}]
-    for status, with_delayed in (("stopped", 2), ("delayed", 3)):
-        eta = [{"id": "1", "status": "available"}, {"id": "2", "status": status}]
-        assert [one["id"] for one in orderable_items(nomenclature, eta)] == ["1", "3"]
-        assert len(orderable_items(nomenclature, eta, include_delayed=True)) == with_delayed
 
 
 SERVICES = {

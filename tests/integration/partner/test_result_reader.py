@@ -7,7 +7,6 @@ from decimal import Decimal
 
 import pytest
 
-from lab_sandbox.partner.clinic import parse_placed_order, reference_id
 from lab_sandbox.partner.errors import (
     InvalidJsonError,
     Json,
@@ -15,7 +14,6 @@ from lab_sandbox.partner.errors import (
     ServiceRefusedError,
     decode,
     encode,
-    parse_diagnostics,
 )
 from lab_sandbox.partner.result_reader import find_differences, value_fields
 
@@ -75,20 +73,6 @@ def test_invalid_json_reported():
     for data in (b"", b"<html>", b"\xff", b'{"a": NaN}', b'{"a": 1e99999999999999999999}', b"[" * 100_000):
         with pytest.raises(InvalidJsonError):
             decode(data)
-
-
-def test_references_are_read_in_any_form():
-    for reference in ("task/1", "Task/1", "fhir/Task/1", "http://service.test/fhir/task/1", "task/1/_history/3", "task/1/"):
-        assert reference_id(reference) == "1"
-    with pytest.raises(PartnerError, match="0 order-level Tasks"):
-        parse_placed_order({"entry": []}, "labels")
-
-
-def test_rejection_diagnostics_extracted():
-    outcome = b'{"resourceType":"OperationOutcome","issue":[{"diagnostics":"a"},{"code":"b"}]}'
-    refusal = b'{"error":"invalid_grant","error_description":"no"}'
-    found = [parse_diagnostics(body) for body in (outcome, refusal, b"<html>", b"[]")]
-    assert found == [("a", "b"), ("invalid_grant", "no"), (), ()]
 
 
 async def test_unknown_contract_named_in_error(client):
