@@ -186,6 +186,12 @@ async def test_notice_effective_immediately_until_its_time_or_lifted(served: Ser
 # --- versions that cannot be read -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("content", [b"", b"no zlib", b"x\x9c\x03\x00\x00\x00\x00\x01", b"x\x9c\x8b\x8e\x05\x00\x01\x15\x00\xb9"])
+def test_damaged_content_is_no_version(clock: VirtualClock, content: bytes) -> None:
+    with pytest.raises(CatalogueError):
+        unpack_catalogue(CatalogueVersion(version="damaged", since=clock.now(), content=content, origin="x"))
+
+
 async def test_start_falls_back_with_alert_until_healed(served: Served) -> None:
     await served.activate()
     first = await served.newest()
