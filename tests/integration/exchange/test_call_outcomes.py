@@ -20,7 +20,6 @@ OUTCOME = {"resourceType": "OperationOutcome", "issue": [{"severity": "informati
 @pytest.mark.parametrize(
     ("answer", "expected"),
     [
-        (httpx.Response(412), errors.MultipleMatches),
         (httpx.Response(503), errors.OutcomeUnknown),
         (httpx.Response(200, text="<html>"), errors.InvalidResponse),
         (httpx.Response(200, json={"resourceType": "Observation"}), errors.InvalidResponse),

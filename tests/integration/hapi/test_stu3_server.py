@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -37,7 +36,8 @@ class LaboratorySystem:
         found: list[Json] = []
 
         def has_come() -> bool:
-            found[:] = [each for each in map(_read, sorted(self._orders.glob("*.json"))) if _items(each) == items]
+            orders = (json.loads(file.read_bytes()) for file in sorted(self._orders.glob("*.json")))
+            found[:] = [each for each in orders if {line["item"] for line in each["lines"]} == items]
             return bool(found)
 
         await wait_until(has_come, f"the file of the order {sorted(items)}")
@@ -58,14 +58,6 @@ class LaboratorySystem:
             "documents": [{"content": base64.b64encode(PDF).decode(), "content_type": "application/pdf"}],
         }  # fmt: skip
         write_atomically(self._results, f"{order['key']}-{version}.json", json.dumps(body).encode())
-
-
-def _read(file: Path) -> Json:
-    return dict(json.loads(file.read_bytes()))
-
-
-def _items(order: Json) -> set[str]:
-    return {line["item"] for line in order["lines"]}
 
 
 @pytest.fixture

@@ -109,13 +109,10 @@ async def test_file_storage_survives_restart(tmp_path):
 @pytest.mark.parametrize(
     ("text", "names"),
     [
-        ("port = 'x'", ["port"]),
         ("colour = 1", ["colour"]),
-        ("[rules]\nstale_code = 410", ["rules.stale_code"]),
         ("[[contracts]]\ncode = 'C'\npartner = 'x'\nlaboratory = 'y'", ["contract C", "partner"]),
         ("port = ", ["not valid TOML"]),
         ("[rules]\noff = ['two-barcode']", ["rules.off.0", "two-barcodes"]),
-        ("base_url = 'here'", ["base_url", "here"]),
         ("faults = '/nowhere/faults.toml'", ["/nowhere/faults.toml"]),
         ("data = '/nowhere/data.db'", ["/nowhere/data.db"]),
         ("", ["{port}", "--port"]),
