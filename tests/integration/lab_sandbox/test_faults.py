@@ -114,6 +114,19 @@ async def test_stale_version_on_read(world):
     assert (stale.json()["status"], fresh.json()["status"]) == ("requested", "completed")
 
 
+async def test_links_and_references_elsewhere_and_repeated_rows(world):
+    """What no incident and no result would miss."""
+    line = (await world.created_order())["ProcedureRequest"][0]
+    world.activate({"kind": "repeated_rows"})
+    onward = (await world.get("/fhir/Task?_count=2")).json()["link"][1]["url"]
+    assert len(await world.found(onward)) > 1, "of three Tasks two on the first page"
+    world.activate({"kind": "own_next_links", "origin": "http://inside.example:81"}, {"kind": "foreign_references"})
+    links = (await world.get("/fhir/Task?_count=2")).json()["link"]
+    assert [one["url"].startswith("http://inside.example:81/fhir/Task?") for one in links] == [True, True]
+    (specimen,) = (await world.get(f"/fhir/procedurerequest/{line['id']}")).json()["specimen"]
+    assert specimen["reference"].startswith("http://elsewhere.example/fhir/Specimen/")
+
+
 async def test_answers_of_another_form(world):
     """What is no resource stays as it is."""
     await world.created_order(1)
