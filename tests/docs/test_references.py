@@ -65,34 +65,6 @@ def test_documented_metrics_exist() -> None:
     assert sorted(each for each in named if re.sub(r"^lab_(agent|api)_|_(total|info)$", "", each[1]) not in sources) == []
 
 
-def test_wrong_commands_are_noticed() -> None:
-    def wrong_words(line: str) -> list[list[str]]:
-        return [documented.find_wrong_words(words) for words in documented.command_lines(f"{line}\n")]
-
-    for line in (
-        *("`lab-agent orders shwo KEY`", "`lab-agent orders list --cuase x`", "`lab-agent backup -x`"),
-        "```sh\nsudo LAB=1 /opt/lab-agent/bin/lab-api server\n```",
-        "```sh\ntrue && lab-agentctl --site stage db updgrade\n```",
-        *("    lab-sandbox run --prot 80", "`make demmo`", "`make demo ONC=1`"),
-    ):
-        assert any(wrong_words(line)), line
-    for line in (
-        "lab-agent orders show KEY",
-        "make demo ONCE=1 LIS=hl7v2",
-        "lab-agentctl --site stage check --files",
-        "lab-agent …",
-    ):
-        assert wrong_words(f"`{line}`") == [[]], line
-
-
-def test_wrong_names_are_noticed() -> None:
-    assert list(documented.unit_names("`lab-agent-bakcup@stage.timer`")) == ["lab-agent-bakcup@.timer"]
-    assert [documented.is_setting(name) for name in ("store.url", "store.ulr", "lis.mine.anything")] == [True, False, True]
-    assert list(documented.variables("LAB_AGENT_STORE__URL")) == ["store.url"]
-    assert list(documented.flatten({"a": [{"b": 1}]})) == ["a", "a.b"]
-    assert documented.headings("# One `two`: three\n```sh\n# no\n```\n") == {"one-two-three"}
-
-
 def test_documented_modules_exist() -> None:
     """By their paths, from the repository or from `lab_agent`; and the map of the architecture has every package."""
     texts = TEXTS | {"CHANGELOG.md": (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")}
