@@ -1,4 +1,4 @@
-"""A database to start from, and the table of what was told, at the end of the run."""
+"""A database to start from."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import pytest
 
 from tests.harness.paths import ROOT
 from tests.incidents.laboratory import make_database
-from tests.incidents.telling import format_table
 
 
 @pytest.fixture(scope="session")
@@ -19,17 +18,3 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
     settings = tomllib.loads((ROOT / "config" / "sandbox.toml").read_text())
     make_database(path, settings["store"]["encryption_keys"][0])
     return path
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Show what each channel told of each incident."""
-    reports = [each for kind in ("passed", "failed") for each in terminalreporter.stats.get(kind, [])]
-    rows = [
-        (name, scores) for each in reports for name, scores in getattr(each, "user_properties", []) if isinstance(scores, dict)
-    ]
-    if rows:
-        terminalreporter.section(
-            "incidents: points told by each channel (cause, since, affected, mend), of those that can be known"
-        )
-        for line in format_table(rows):
-            terminalreporter.write_line(line)

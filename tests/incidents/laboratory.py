@@ -11,15 +11,14 @@ import signal
 import sqlite3
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import httpx
-import pytest
 
 from lab_agent import exact_json
 from lab_agent.accounts import Accounts, Role
@@ -30,6 +29,7 @@ from lab_agent.store.queries import SqlQueries
 from lab_agent.store.schema import upgrade
 from lab_agent.store.unit_of_work import SqlStore
 from lab_sandbox.config import CLINIC_GUID, SandboxConfig
+from lab_sandbox.demo.lis.transport_files import write_atomically
 from lab_sandbox.demo.toml_edit import TomlValue, set_values
 from lab_sandbox.demo.workspace import Workspace, create_workspace
 from tests.harness import forked_programs
@@ -121,12 +121,10 @@ class Laboratory:
 
     @property
     def orders(self) -> Path:
-        """The folder where the laboratory system finds its orders."""
         return self.workspace.orders
 
     @property
     def results(self) -> Path:
-        """The folder where it writes results."""
         return self.workspace.results
 
     def fill(self, text: str) -> str:
@@ -137,6 +135,11 @@ class Laboratory:
     def set(self, table: str, **values: TomlValue) -> None:
         """Change settings; a program that runs has read the former ones."""
         set_values(self.settings, table, values)
+
+    def change_setting(self, table: str, **values: TomlValue) -> None:
+        """Change settings, and start the agent anew."""
+        self.set(table, **values)
+        self.restart_agent()
 
     def replace_setting(self, old: str, new: str) -> None:
         """Change the text of the settings file."""
@@ -158,14 +161,8 @@ class Laboratory:
         for name in names if wait else ():
             self._wait_until_ready(name, programs[name][2])
 
-    def start_service(self) -> None:
-        self.start("service")
-
     def start_agent(self) -> None:
         self.start("agent")
-
-    def start_api(self) -> None:
-        self.start("api")
 
     def stop(self, name: str, number: signal.Signals = signal.SIGTERM) -> None:
         """End a program with a signal, and wait for it."""
@@ -240,29 +237,19 @@ class Laboratory:
         change: Callable[[dict[str, Any]], None] = lambda bundle: None,
         *,
         patient: Callable[[dict[str, Any]], dict[str, Any]] = lambda patient: patient,
-    ) -> str:
-        """A clinic orders; `change` alters the bundle before it is sent, `patient` makes another Patient of the one that is sent.
-
-        Returns the id of the order-level Task.
-        """
+    ) -> None:
+        """A clinic orders; `change` alters the bundle, and `patient` makes another Patient, before they are sent."""
         template = templates(datetime.now(UTC).replace(minute=0, second=0, microsecond=0))[self.placed % 24]
         self.placed += 1
         with self.clinic() as clinic:
-            created = (
-                clinic.post("fhir/Patient", content=self._at_service(patient(template.patient))).raise_for_status().json()["id"]
-            )
+            answer = clinic.post("fhir/Patient", content=self._at_service(patient(template.patient)))
+            created = answer.raise_for_status().json()["id"]
             bundle = exact_json.loads(self._at_service(template.bundle).replace("PATIENT", created))
             change(bundle)
-            answer = clinic.post("fhir/$CreateDiagnosticRequest", content=exact_json.dumps(bundle))
-        assert answer.status_code in {200, 201}, answer.text
-        tasks = [each["resource"] for each in answer.json()["entry"] if each["resource"]["resourceType"] == "Task"]
-        return str(next(each["id"] for each in tasks if not each.get("partOf")))
+            clinic.post("fhir/$CreateDiagnosticRequest", content=exact_json.dumps(bundle)).raise_for_status()
 
     def place_and_hand_over(self, **more: Any) -> dict[str, Any]:
-        """A clinic orders, as `place_order` does, and the laboratory system takes the order from its folder.
-
-        Returns the order as it stands in the file.
-        """
+        """A clinic orders, and the laboratory system takes the order from its folder; gives it as it stands in the file."""
         others = set(self.orders.glob("*.json"))
         self.place_order(**more)
         file = wait_for(lambda: set(self.orders.glob("*.json")) - others, "the file of the order").pop()
@@ -271,30 +258,15 @@ class Laboratory:
         return order
 
     def write_result(self, name: str, **fields: Any) -> None:
-        """The laboratory system writes a final report of one value; a field that is None is left out."""
+        """The laboratory system writes a final report of one value."""
         now = datetime.now().astimezone().isoformat()
-        report = {
-            "report_id": name,
-            "version": 1,
-            "status": "final",
-            "effective": now,
-            "issued": now,
-            "observations": [
-                {
-                    "id": "x",
-                    "code": {"system": "http://loinc.org", "code": "718-7"},
-                    "value_quantity": {"value": "1.20", "unit": "g/L"},
-                }
-            ],
-            **fields,
-        }
-        self.write_result_file(f"{name}.json", json.dumps({key: value for key, value in report.items() if value is not None}))
+        value = {"code": {"system": "http://loinc.org", "code": "718-7"}, "value_quantity": {"value": "1.20", "unit": "g/L"}}
+        report = {"report_id": name, "version": 1, "status": "final", "effective": now, "issued": now}
+        self.write_result_file(f"{name}.json", json.dumps({**report, "observations": [{"id": "x", **value}], **fields}))
 
     def write_result_file(self, name: str, text: str) -> None:
         """A file appears whole in the folder of results."""
-        partial = self.results / f".{name}.tmp"
-        partial.write_text(text, encoding="utf-8")
-        partial.rename(self.results / name)
+        write_atomically(self.results, name, text.encode())
 
     def _at_service(self, resource: Any) -> str:
         """A resource of the templates' service as one of this one."""
@@ -309,37 +281,11 @@ class Laboratory:
         )
         party = self.workspace.service_config.counterparty(CLINIC_GUID)
         assert party is not None
-        form = {
-            "grant_type": "password",
-            "username": party.login,
-            "password": party.password,
-            "client_id": party.client_id,
-            "client_secret": party.client_secret,
-        }
+        client = {"client_id": party.client_id, "client_secret": party.client_secret}
+        form = {"grant_type": "password", "username": party.login, "password": party.password, **client}
         signed_in = httpx.post(f"{self.workspace.service_url}connect/token", data=form, trust_env=False, timeout=DEADLINE)
         service.headers["Authorization"] = f"Bearer {signed_in.raise_for_status().json()['access_token']}"
         return service
-
-    def wait(self, seconds: float) -> None:
-        """Let real time pass: for what is about time itself."""
-        time.sleep(seconds)
-
-    @contextmanager
-    def small_disk(self, folder: Path, *, kilobytes: int) -> Iterator[None]:
-        """The folder is on an empty disk of its own. Skips the test where none may be mounted."""
-        words = ["mount", "-t", "tmpfs", "-o", f"size={kilobytes}k", "tmpfs", str(folder)]
-        if subprocess.run(words, check=False, capture_output=True).returncode:
-            pytest.skip("a small disk cannot be mounted here")
-        try:
-            yield
-        finally:
-            subprocess.run(["umount", "--lazy", str(folder)], check=True)
-
-    def fill_disk(self, folder: Path) -> None:
-        """Leave no byte free; the file `.filler` has it all."""
-        with (folder / ".filler").open("wb", buffering=0) as file, contextlib.suppress(OSError):
-            while file.write(bytes(4096)):
-                pass
 
     # --- what is told
 
@@ -361,14 +307,10 @@ class Laboratory:
             )
         answer = self._pages.get(path)
         if answer.status_code == 303:
-            self.sign_in()
+            signed_in = self._pages.post("/sign-in", data={"name": USER, "password": PASSWORD})
+            assert signed_in.status_code == 303
             answer = self._pages.get(path)
         return answer
-
-    def sign_in(self) -> None:
-        """The operator signs in, once: later pages need no password."""
-        assert self._pages is not None
-        assert self._pages.post("/sign-in", data={"name": USER, "password": PASSWORD}).status_code == 303
 
     def readyz(self) -> httpx.Response:
         """As whoever is signed in, if the page has been looked at before."""
@@ -380,11 +322,10 @@ class Laboratory:
         command = (*words, "--config", str(self.settings))
         return forked_programs.run("lab_agent.cli", *command, cwd=self.workspace.folder, env=self._environment())
 
-    def log_lines(self, name: str = "agent") -> list[dict[str, Any]]:
-        """The log, line by line; the agent's since this incident began."""
-        lines = self.log_file(name).read_text(encoding="utf-8").splitlines() if self.log_file(name).exists() else []
-        first = self.log_begins if name == "agent" else 0
-        return [json.loads(line) for line in lines[first:] if line.startswith("{")]
+    def log_lines(self) -> list[dict[str, Any]]:
+        """The agent's log since this incident began, line by line."""
+        lines = self.log_file("agent").read_text(encoding="utf-8").splitlines() if self.log_file("agent").exists() else []
+        return [json.loads(line) for line in lines[self.log_begins :] if line.startswith("{")]
 
     def begin_incident(self) -> None:
         """From now on only what is logged from here on counts; orders that nobody took are taken."""
@@ -393,13 +334,12 @@ class Laboratory:
         for file in self.orders.glob("*.json"):
             file.unlink()
 
-    def wait_until_logged(self, action: str, name: str = "agent") -> dict[str, Any]:
-        """Wait for a line of this action; the newest."""
-        return dict(wait_for(lambda: self.logged(action, name), action)[-1])
+    def wait_until_logged(self, action: str) -> None:
+        wait_for(lambda: self.logged(action), action)
 
-    def logged(self, action: str, name: str = "agent") -> list[dict[str, Any]]:
+    def logged(self, action: str) -> list[dict[str, Any]]:
         """The lines of an action, oldest first."""
-        return [each for each in self.log_lines(name) if each.get("action") == action]
+        return [each for each in self.log_lines() if each.get("action") == action]
 
     def log_file(self, name: str) -> Path:
         return self.workspace.logs / f"{name}.log"
@@ -408,7 +348,8 @@ class Laboratory:
         """What is open in the database, and what waits there."""
 
         async def read() -> tuple[tuple[Alert, ...], AffectedNumbers]:
-            store = SqlStore(f"sqlite:///{self.database}", Cipher(self._key()))
+            key = str(self.workspace.agent_config["store"]["encryption_keys"][0])
+            store = SqlStore(f"sqlite:///{self.database}", Cipher(key))
             try:
                 queries = SqlQueries(store)
                 return (await queries.overview(now=datetime.now(UTC))).alerts, await queries.affected_numbers()
@@ -416,9 +357,6 @@ class Laboratory:
                 await store.close()
 
         return asyncio.run(read())
-
-    def _key(self) -> str:
-        return str(self.workspace.agent_config["store"]["encryption_keys"][0])
 
 
 def make_database(path: Path, key: str) -> None:

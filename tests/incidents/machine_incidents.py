@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import socket
 import sqlite3
 import time
@@ -19,7 +17,6 @@ from tests.incidents.laboratory import Laboratory, wait_for
 
 NOT_IN_THE_AGENT = ("page", "readyz", "log", "alert")
 """What does not run cannot tell it."""
-DAY = 86_400.0
 ATTEMPTS = 180.0
 """Seconds within which a channel has been tried so often that its failure is told; each pause is longer than the one before."""
 
@@ -27,13 +24,6 @@ ATTEMPTS = 180.0
 @incident(ConditionId.AGENT_NOT_RUNNING, without=NOT_IN_THE_AGENT)
 def agent_is_stopped(lab: Laboratory) -> Iterator[None]:
     lab.stop("agent")
-    yield
-    lab.start_agent()
-
-
-@incident(ConditionId.AGENT_NOT_RUNNING, without=NOT_IN_THE_AGENT)
-def agent_is_killed(lab: Laboratory) -> Iterator[None]:
-    lab.stop("agent", signal.SIGKILL)
     yield
     lab.start_agent()
 
@@ -48,7 +38,7 @@ def agent_is_frozen(lab: Laboratory) -> Iterator[None]:
 @incident(ConditionId.AGENT_STOOD_STILL, ends=False)
 def agent_was_frozen_for_a_while(lab: Laboratory) -> Iterator[None]:
     lab.freeze("agent")
-    lab.wait(4)
+    time.sleep(4)
     lab.thaw("agent")
     yield
 
@@ -63,35 +53,29 @@ def port_of_the_status_page_is_taken(lab: Laboratory) -> Iterator[None]:
     lab.start_agent()
 
 
-def write_value(lab: Laboratory, key: str, value: str | None) -> None:
-    """Let the database hold a value that the program never wrote, or none."""
-    with closing(sqlite3.connect(lab.database, timeout=DEADLINE)) as connection, connection:
-        connection.execute("DELETE FROM key_values WHERE key = ?", (key,))
-        if value is not None:
-            connection.execute("INSERT INTO key_values (key, value) VALUES (?, ?)", (key, value))
+def hold_unreadable(lab: Laboratory, key: str) -> Iterator[None]:
+    """Let the database hold a value that the program never wrote, and none afterwards."""
+    for statement in ("INSERT OR REPLACE INTO key_values (key, value) VALUES (?, '[')", "DELETE FROM key_values WHERE key = ?"):
+        with closing(sqlite3.connect(lab.database, timeout=DEADLINE)) as connection, connection:
+            connection.execute(statement, (key,))
+        yield
 
 
 @incident(ConditionId.AGENT_CANNOT_WORK, "restore", sample=True)
 def record_of_a_restore_cannot_be_read(lab: Laboratory) -> Iterator[None]:
-    write_value(lab, "restoration", "[")
-    yield
-    write_value(lab, "restoration", None)
+    yield from hold_unreadable(lab, "restoration")
 
 
 @incident(ConditionId.AGENT_PART_FAILS, "reconcile")
 def record_of_a_restored_service_cannot_be_read(lab: Laboratory) -> Iterator[None]:
-    write_value(lab, "exchange.restored", "[")
-    yield
-    write_value(lab, "exchange.restored", None)
+    yield from hold_unreadable(lab, "exchange.restored")
 
 
 @incident(ConditionId.DISK_LOW, "{store}", alone=True)
 def disk_of_the_database_is_nearly_full(lab: Laboratory) -> Iterator[None]:
-    lab.set("monitoring", disk_reserve=10**18)
-    lab.restart_agent()
+    lab.change_setting("monitoring", disk_reserve=10**18)
     yield
-    lab.set("monitoring", disk_reserve=1)
-    lab.restart_agent()
+    lab.change_setting("monitoring", disk_reserve=1)
 
 
 @incident(ConditionId.SETTINGS_READABLE_BY_OTHERS, "{settings}")
@@ -105,21 +89,18 @@ def settings_can_be_read_by_others(lab: Laboratory) -> Iterator[None]:
 
 @incident(ConditionId.SETTINGS_EQUAL_PORTS, "api.port, status.port")
 def two_parts_have_one_port(lab: Laboratory) -> Iterator[None]:
-    port = lab.workspace.agent_config["status"]["port"]
-    lab.set("api", port=port)
-    lab.restart_agent()
+    settings = lab.workspace.agent_config
+    lab.change_setting("api", port=settings["status"]["port"])
     yield
-    lab.set("api", port=lab.workspace.agent_config["api"]["port"])
-    lab.restart_agent()
+    lab.change_setting("api", port=settings["api"]["port"])
 
 
 @incident(ConditionId.SETTINGS_INVALID)
 def settings_are_broken_at_a_reload(lab: Laboratory) -> Iterator[None]:
-    lab.set("worker", lease="long")
-    lab.reload()
-    yield
-    lab.set("worker", lease=4)
-    lab.reload()
+    for lease in ("long", 4):
+        lab.set("worker", lease=lease)
+        lab.reload()
+        yield
 
 
 @incident(ConditionId.BACKUP_OLD, settings={"backup": {"folder": "var", "max_age": 5}})
@@ -127,23 +108,9 @@ def there_is_no_backup(lab: Laboratory) -> Iterator[None]:
     """When the first one of a new database is due."""
     folder = lab.workspace.folder / "backups"
     folder.mkdir()
-    lab.set("backup", folder="backups")
-    lab.restart_agent()
+    lab.change_setting("backup", folder="backups")
     yield
     (folder / "lab-agent.db").write_bytes(b"a backup")
-
-
-@incident(ConditionId.BACKUP_OLD, settings={"backup": {"folder": "var", "max_age": DAY}})
-def newest_backup_becomes_old(lab: Laboratory) -> Iterator[None]:
-    backup = lab.workspace.folder / "backups" / "lab-agent.db"
-    backup.parent.mkdir()
-    backup.write_bytes(b"a backup")
-    written = time.time() - DAY
-    os.utime(backup, (written, written))
-    lab.set("backup", folder="backups")
-    lab.restart_agent()
-    yield
-    backup.write_bytes(b"a newer one")
 
 
 @incident(

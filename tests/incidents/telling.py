@@ -9,42 +9,33 @@ from __future__ import annotations
 import html
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from lab_agent.conditions.model import AlertKey, Condition, OpenCondition, Severity
+from lab_agent.conditions.model import AlertKey, OpenCondition, Severity
 from lab_agent.conditions.table import CONDITIONS
 from lab_agent.monitoring.report import list_conditions
 from tests.incidents.laboratory import Laboratory
 
-CHANNELS = ("page", "check", "readyz", "log", "alert")
 TOLERANCE = timedelta(seconds=2)
 """By which a beginning may be told too early: what is first due may have been so before the incident was complete."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Expected:
-    """What should be told: `affected` are texts such as `1 order to fetch`, none where nothing is counted.
-
-    `began` and `complete` are the times between which the incident happened.
-    """
+    """What should be told since `began`: `affected` are texts such as `1 order to fetch`, none where nothing is counted."""
 
     key: AlertKey
-    affected: Sequence[str] = ()
+    affected: Sequence[str]
     began: datetime
-    complete: datetime
-
-    @property
-    def condition(self) -> Condition:
-        return CONDITIONS[self.key.condition]
 
     @property
     def words(self) -> OpenCondition:
         """The table's words about this subject."""
-        return OpenCondition(condition=self.condition, subject=self.key.subject, since=self.began)
+        return OpenCondition(condition=CONDITIONS[self.key.condition], subject=self.key.subject, since=self.began)
 
     def is_beginning(self, since: datetime) -> bool:
         """Whether it may have begun then: from shortly before the incident until it was told."""
@@ -62,9 +53,6 @@ class Score:
     @property
     def missing(self) -> list[str]:
         return [name for name, is_told in self.points.items() if not is_told]
-
-    def __str__(self) -> str:
-        return f"{len(self.points) - len(self.missing)}/{len(self.points)}"
 
 
 def score_page(lab: Laboratory, expected: Expected) -> Score:
@@ -94,7 +82,7 @@ def score_check(lab: Laboratory, expected: Expected) -> Score:
 
 def _exit_code(expected: Expected, said: Mapping[str, Any]) -> int:
     """2 for what is critical, also where something else is, 1 for a warning; for a notice, what else was found decides."""
-    severities = {expected.condition.severity, *(each["severity"] for each in said.get("conditions", []))}
+    severities = {expected.words.condition.severity, *(each["severity"] for each in said.get("conditions", []))}
     return 2 if Severity.CRITICAL in severities else int(Severity.WARNING in severities or bool(said.get("wrong")))
 
 
@@ -107,7 +95,7 @@ def score_readyz(lab: Laboratory, expected: Expected) -> Score:
     points = {
         "cause": [each.get("title", expected.words.title) for each in found] == [expected.words.title],
         "since": any(expected.is_beginning(datetime.fromisoformat(each["since"])) for each in found),
-        "status": (answer.status_code == 503) == expected.condition.is_unready,
+        "status": (answer.status_code == 503) == expected.words.condition.is_unready,
     }
     if expected.affected and in_full:
         counted = [one["text"] for each in found for one in each["affected"]]
@@ -119,7 +107,8 @@ def score_log(lab: Laboratory, expected: Expected) -> Score:
     """One line names the condition when it begins, as a warning or an error, with a time."""
     lines = [each for each in lab.log_lines() if str(expected.key) in {each.get("alert"), each.get("outage")}]
     starts = [each for each in lines if each.get("level") in {"warning", "error", "critical"}]
-    points = {"cause": len(starts) >= 1, "once": len(starts) <= 1, "since": all(_time_of(each) for each in starts[:1])}
+    timed = all({"time", "timestamp", "at"} & set(each) for each in starts)
+    points = {"cause": len(starts) >= 1, "once": len(starts) <= 1, "since": timed}
     return Score("log", points, "\n".join(json.dumps(each) for each in lab.log_lines()[-15:]))
 
 
@@ -173,15 +162,3 @@ def _json(text: str) -> dict[str, Any]:
     except json.JSONDecodeError:
         return {}
     return found if isinstance(found, dict) else {}
-
-
-def _time_of(line: Mapping[str, Any]) -> bool:
-    return any(key in line for key in ("time", "timestamp", "at"))
-
-
-def format_table(rows: Sequence[tuple[str, Mapping[str, str]]]) -> Iterator[str]:
-    """What was told of each incident by each channel, as lines of one width."""
-    width = max((len(name) for name, _ in rows), default=0)
-    yield f"{'incident':<{width}}  " + "  ".join(f"{each:>6}" for each in CHANNELS)
-    for name, scores in sorted(rows):
-        yield f"{name:<{width}}  " + "  ".join(f"{scores.get(each, '-'):>6}" for each in CHANNELS)
