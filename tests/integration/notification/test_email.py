@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
-import smtplib
-import ssl
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -13,8 +10,8 @@ from typing import Any
 import pytest
 
 from lab_agent.notification.channel import NotificationNotSent
-from lab_agent.notification.email_channel import EmailChannel, failure_reason
-from lab_agent.notification.message import Change
+from lab_agent.notification.email_channel import EmailChannel
+from lab_agent.notification.message import Change, Message
 from lab_agent.settings.notify import EmailSettings
 from tests.harness.certificates import CertificateAuthority
 from tests.harness.clock import DEADLINE
@@ -63,31 +60,32 @@ async def test_mail_is_encrypted_before_anything_is_said(authority: CertificateA
         assert part in text
 
 
+async def mailed(authority: CertificateAuthority, message: Message) -> Any:
+    """The mail that arrives."""
+    async with running_mail_server(MailServer("tls", authority.issue("mail"))) as server:
+        await make_channel(server, authority).send(message)
+    assert server.envelopes == [("it@lab.example", "night@lab.example")]
+    (mail,) = server.mails
+    return mail
+
+
 async def test_end_refers_to_the_mail_that_told_the_start(authority: CertificateAuthority) -> None:
     ended = make_item(change=Change.ENDED, ended_at=NOW + timedelta(minutes=10), affected_before="12 orders to fetch")
-    async with running_mail_server(MailServer("tls", authority.issue("mail"))) as server:
-        await make_channel(server, authority).send(make_message(ended, references=("first", "second")))
-    (mail,) = server.mails
+    mail = await mailed(authority, make_message(ended, references=("first", "second")))
     assert mail["Subject"].strip().startswith("[lab-agent Example Lab] ended: ")
     assert mail["In-Reply-To"] == "<first@lab.example>"
     assert mail["References"] == "<first@lab.example> <second@lab.example>"
-    assert "2 h 10 min" in mail.get_content()
-    assert "12 orders to fetch when it was told" in mail.get_content()
+    assert [each for each in ("2 h 10 min", "12 orders to fetch when it was told") if each not in mail.get_content()] == []
 
 
 async def test_texts_from_outside_add_no_header(authority: CertificateAuthority) -> None:
     hostile = "x\r\nBcc: evil@evil.example\r\n\r\n<b>body</b>\x1b[2J\u202e\ud800 Ä"
-    async with running_mail_server(MailServer("tls", authority.issue("mail"))) as server:
-        message = make_message(make_item(LIS_DOWN, hostile, detail=hostile), laboratory="L\r\nX-Evil: 1")
-        await make_channel(server, authority).send(message)
-    (mail,) = server.mails
+    message = make_message(make_item(LIS_DOWN, hostile, detail=hostile), laboratory="L\r\nX-Evil: 1")
+    mail = await mailed(authority, message)
     assert (mail["Bcc"], mail["X-Evil"]) == (None, None)
-    assert server.envelopes == [("it@lab.example", "night@lab.example")]
     text = mail.get_content()
-    assert "\x1b" not in text
-    assert "\u202e" not in text
+    assert (set(text) & set("\x1b\u202e"), "Ä" in text) == (set(), True)
     assert not [line for line in text.splitlines() if line.startswith("Bcc")]
-    assert "Ä" in text
 
 
 @pytest.mark.parametrize(
@@ -109,23 +107,6 @@ async def test_failure_is_told_in_plain_words(authority: CertificateAuthority, f
     assert reason in str(caught.value)
     assert "wrong" not in str(caught.value).replace("wrong version", "")
     assert server.mails == []
-
-
-@pytest.mark.parametrize(
-    "error",
-    [
-        ConnectionResetError(104, "reset"),
-        OSError("odd"),
-        ssl.SSLError(1, "odd"),
-        ssl.SSLEOFError(8, "odd"),
-        smtplib.SMTPServerDisconnected("odd"),
-        smtplib.SMTPHeloError(500, b"no"),
-    ],
-)
-def test_reason_names_no_class(error: Exception) -> None:
-    said = failure_reason(error)
-    assert said
-    assert not re.search(r"Error|Exception|odd", said)
 
 
 async def test_server_without_starttls_gets_no_password(authority: CertificateAuthority) -> None:

@@ -135,15 +135,11 @@ async def test_restart_repeats_nothing_and_forgets_nothing(office: Office) -> No
 async def test_two_workers_on_postgresql_tell_once(postgres_url: str) -> None:
     upgrade(postgres_url)
     store = SqlStore(postgres_url, Cipher(new_key()))
-    await tell_with_three_workers(Office(store))
+    await test_two_workers_tell_once(Office(store))
     await store.close()
 
 
 async def test_two_workers_tell_once(office: Office) -> None:
-    await tell_with_three_workers(office)
-
-
-async def tell_with_three_workers(office: Office) -> None:
     slow = RecordingChannel(delay=0.2)
     await office.open(make_alert())
     workers = [office.worker(slow, owner=owner) for owner in ("one", "two", "three")]
@@ -152,19 +148,6 @@ async def tell_with_three_workers(office: Office) -> None:
     await asyncio.gather(*(each.look() for each in workers))
     await office.looks(workers[2], 60, 60)
     assert len(slow.sent) == 1
-
-
-async def test_critical_passes_a_channel_that_is_full(office: Office) -> None:
-    """Each message has all that is new, thousands of alerts as well as one."""
-    channel, most = RecordingChannel(), SETTINGS.at_most
-    for number in range(most + 1):
-        subjects = [f"{number}"] if number else [f"S{each}" for each in range(2000)]
-        await office.open(*(make_alert(ConditionId.LABELS_LOW, each, at=office.clock.now()) for each in subjects))
-        await office.looks(office.worker(channel), 0, 60)
-    assert [len(each.items) for each in channel.sent] == [2000, *[1] * (most - 1)]
-    await office.open(make_alert(at=office.clock.now()))
-    await office.looks(office.worker(channel), 0, 60)
-    assert len(channel.sent[most].items) == 2
 
 
 async def test_channel_that_fails_is_told_by_the_others(office: Office) -> None:

@@ -142,16 +142,6 @@ def test_end_refers_to_the_start() -> None:
     assert (end.references, end.items[0].ended_at) == ((start.id,), NOW + timedelta(seconds=660))
 
 
-def test_more_than_the_rate_waits_for_the_hour_and_is_one_message() -> None:
-    desk, names = Desk(), [f"labels:{number:02}" for number in range(30)]
-    told = [desk.look(names[: number + 1], 61) for number in range(30)]
-    sent = [each for each in told if each]
-    assert len(sent) == 3
-    rest = desk.look(names, 3600)
-    assert rest is not None
-    assert sum(len(each.items) for each in sent) + len(rest.items) == 30
-
-
 def test_channel_that_is_down_for_hours_tells_once_when_it_works_again() -> None:
     desk, names = Desk(works=False), [f"lis:{number}" for number in range(5)]
     attempts = 0
