@@ -12,7 +12,7 @@ from lab_agent.conditions.model import AffectedCount, OpenCondition, Severity
 from lab_agent.conditions.table import CONDITIONS
 from lab_agent.domain.records import Alert
 from lab_agent.domain.workers import WorkerRecord
-from lab_agent.monitoring.agent import AgentLimits, AgentState, find_lost_machines, find_overdue_poll, living_workers
+from lab_agent.monitoring.agent import AgentLimits, AgentState, find_lost_machines, find_overdue_poll
 from lab_agent.monitoring.report import list_conditions
 from lab_agent.monitoring.verdict import Verdict, give_verdict
 
@@ -31,23 +31,15 @@ def two(name: str = "b", **fields: Any) -> WorkerRecord:
 
 
 @pytest.mark.parametrize(
-    ("found", "lives"),
-    [(worker(age=59), True), (worker(age=61), False), (worker(age=-3600), False), (worker(age=1, stopped_at=NOW), False)],
-)
-def test_worker_lives_with_a_fresh_heartbeat(found: WorkerRecord, lives: bool) -> None:
-    assert bool(living_workers([found], LIMITS, NOW)) is lives
-
-
-@pytest.mark.parametrize(
     ("found", "last_poll", "since"),
     [
         (worker(), NOW - 9 * MINUTE, None),
         (worker(), NOW - 11 * MINUTE, NOW - 11 * MINUTE),
         (worker(), None, NOW - DAY),
         (worker(started_at=NOW - MINUTE), NOW - 2 * DAY, None),
-        (worker(age=120), NOW - 11 * MINUTE, None),
+        *((each, NOW - 11 * MINUTE, None) for each in (worker(age=61), worker(age=-3600), worker(age=1, stopped_at=NOW))),
     ],
-    ids=["in time", "late", "never", "just started", "nobody lives"],
+    ids=["in time", "late", "never", "just started", "nobody lives", "beat of another time", "stopped"],
 )
 def test_poll_is_overdue_while_somebody_could(found: WorkerRecord, last_poll: datetime | None, since: datetime | None) -> None:
     told = list(find_overdue_poll(AgentState(workers=(found,), last_poll=last_poll), LIMITS, NOW))

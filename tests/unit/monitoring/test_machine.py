@@ -20,7 +20,6 @@ from lab_agent.monitoring.machine import (
     PortsProbe,
     SecretFilesProbe,
     first_of_each_disk,
-    is_readable_by_others,
 )
 from lab_agent.ports.event_repositories import CREATED_AT_KEY
 from lab_agent.ports.repositories import Store, UnitOfWork
@@ -67,21 +66,17 @@ def test_each_disk_is_named_by_its_first_folder(tmp_path: Path) -> None:
 # --- files with secrets
 
 
-@pytest.mark.parametrize(("mode", "found"), [(0o604, 1), (0o640, 0), (0o600, 0)])
-async def test_secret_file_readable_by_others_found(open_folder: Path, mode: int, found: int) -> None:
+@pytest.mark.parametrize(
+    ("mode", "folder_mode", "found"), [(0o604, 0o755, 1), (0o640, 0o755, 0), (0o600, 0o755, 0), (0o644, 0o700, 0)]
+)
+async def test_secret_file_readable_by_others_found(open_folder: Path, mode: int, folder_mode: int, found: int) -> None:
+    """A folder that others may not enter protects the file."""
     file = open_folder / "lab-agent.toml"
     file.touch()
     file.chmod(mode)
+    os.chmod(open_folder, folder_mode)  # noqa: PTH101
     findings = await SecretFilesProbe(lambda: (file, open_folder / "missing")).look()
     assert [each.subject for each in findings] == [str(file)] * found
-
-
-def test_folder_that_others_may_not_enter_protects_the_file(open_folder: Path) -> None:
-    file = open_folder / "lab-agent.toml"
-    file.touch(0o644)
-    for mode, readable in ((0o755, True), (0o700, False)):
-        open_folder.chmod(mode)
-        assert is_readable_by_others(file) is readable
 
 
 @pytest.mark.parametrize(
@@ -116,21 +111,19 @@ def test_secret_files_are_settings_and_credentials(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("hosts", "ports", "found"),
+    ("host", "ports", "is_found"),
     [
-        (("127.0.0.1", "127.0.0.1"), (8481, 8481), ["api.port, status.port"]),
-        (("127.0.0.1", "0.0.0.0"), (8481, 8481), ["api.port, status.port"]),
-        (("127.0.0.1", "10.0.0.1"), (8481, 8481), []),
-        (("127.0.0.1", "127.0.0.1"), (8481, 8482), []),
-        (("127.0.0.1", "127.0.0.1"), (0, 0), []),
+        ("127.0.0.1", (8481, 8481), True),
+        ("0.0.0.0", (8481, 8481), True),
+        ("10.0.0.1", (8481, 8481), False),
+        ("127.0.0.1", (8481, 8482), False),
+        ("127.0.0.1", (0, 0), False),
     ],
 )
-async def test_equal_ports_found(hosts: tuple[str, str], ports: tuple[int, int], found: list[str]) -> None:
-    names = ("status.port", "api.port")
-    addresses = [
-        ListeningAddress(setting=name, host=host, port=port) for name, host, port in zip(names, hosts, ports, strict=True)
-    ]
-    assert [each.subject for each in await PortsProbe(addresses).look()] == found
+async def test_equal_ports_found(host: str, ports: tuple[int, int], is_found: bool) -> None:
+    named = zip(("status.port", "api.port"), ("127.0.0.1", host), ports, strict=True)
+    addresses = [ListeningAddress(setting=setting, host=each, port=port) for setting, each, port in named]
+    assert [each.subject for each in await PortsProbe(addresses).look()] == ["api.port, status.port"] * is_found
 
 
 # --- backups
