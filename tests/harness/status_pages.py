@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
@@ -24,6 +25,8 @@ from tests.harness.results import LOINC, haemoglobin, make_report, make_settings
 
 SUBMITTED_ORDER, WITHDRAWN_ORDER = OrderKey("R000000000WORKED"), OrderKey("R00000000000GONE")
 HOSTILE = "<script>alert('x')</script>"
+CLINIC = {"contract": "C-100", "counterparty": "partner-guid"}
+"""Who has ordered."""
 
 
 def use_mappings(page: Any, folder: Path) -> Path:
@@ -44,22 +47,41 @@ async def add_orders(page: Any) -> None:
         for number, (key, state) in enumerate(
             ((SUBMITTED_ORDER, OrderState.HANDED_OVER), (WITHDRAWN_ORDER, OrderState.WITHDRAWN))
         ):
-            lines = [_make_line(key, f"W{number}{place}", now) for place in range(2)]
+            lines = [make_line(key, f"W{number}{place}", now, item=f"00{place}.001") for place in range(2)]
             lab_order = {"lines": [{"key": line.key, "item": line.item, "specimens": ["s"]} for line in lines], "specimens": []}
-            names = {"contract": "C-100", "counterparty": "partner-guid", "patient_reference": "patient/1"}
-            names |= {"requisition": Identifier(system="urn:clinic:orders", value=f"77-{number}")}
-            content = {"task_id": ResourceId(f"desk-task-{number}"), "lab_order": exact_json.dumps(lab_order), **names}
-            uow.orders.add(OrderRecord(key=key, state=state, seen_at=now, changed_at=now, **content))
-            uow.orders.save_work_order(
-                WorkOrder(order=key, adapter="folder", state=WorkOrderState.HANDED_OVER, changed_at=now, accession=f"A-{number}")
-            )
-            for line in lines:
-                uow.orders.add_line(line)
-            tube = {"order": key, "specimen_id": "s", "patient_reference": "patient/1"}
-            labels = [LabelUse(barcode=f"90{number}{place}", line=line.key, **tube) for place, line in enumerate(lines)]
-            uow.orders.set_labels(key, labels)
+            names = {"task_id": ResourceId(f"desk-task-{number}"), "patient_reference": "patient/1", **CLINIC}
+            requisition = Identifier(system="urn:clinic:orders", value=f"77-{number}")
+            content = {"requisition": requisition, "lab_order": exact_json.dumps(lab_order), **names}
+            order = OrderRecord(key=key, state=state, seen_at=now, changed_at=now, **content)
+            save_order(uow, order, lines, accession=f"A-{number}", barcode=f"90{number}")
 
     await page.write(write)
+
+
+def save_order(
+    uow: Any,
+    order: OrderRecord,
+    lines: Sequence[LineRecord],
+    *,
+    accession: str,
+    barcode: str,
+    part: WorkOrderState = WorkOrderState.HANDED_OVER,
+) -> None:
+    """An order with a part for the folder, and one tube for each of its lines."""
+    uow.orders.add(order)
+    own = WorkOrder(order=order.key, adapter="folder", state=part, changed_at=order.seen_at, accession=accession)
+    uow.orders.save_work_order(own)
+    tube = {"order": order.key, "specimen_id": "s", "patient_reference": "patient/1"}
+    for line in lines:
+        uow.orders.add_line(line)
+    labels = [LabelUse(barcode=f"{barcode}{place}", line=line.key, **tube) for place, line in enumerate(lines)]
+    uow.orders.set_labels(order.key, labels)
+
+
+def make_line(order: OrderKey, key: str, at: datetime, **fields: Any) -> LineRecord:
+    start: dict[str, Any] = {"adapter": "folder", "state": LineState.ACCEPTED}
+    start |= {"task_id": ResourceId(f"line-task-{key.removeprefix('L')}"), "procedure_request_id": ResourceId(f"pr-{key}")}
+    return LineRecord(key=LineKey(key), order=order, changed_at=at, **{**start, **fields})
 
 
 async def receive_message(page: Any, name: str, content: LabMessage, source: str = "folder") -> ReportKey:
@@ -110,17 +132,4 @@ async def unmapped_result(page: Any, name: str, code: str) -> ReportKey:
     value = haemoglobin("5.10", code=Coding(code=code), value_quantity=Quantity(value=Decimal("5.10"), unit="g/l"))
     return await receive_message(
         page, f"{name}.json", report_now(page, value, report_id=name, order=SUBMITTED_ORDER, lines=("W00",))
-    )
-
-
-def _make_line(order: OrderKey, key: str, now: Any) -> LineRecord:
-    return LineRecord(
-        key=LineKey(key),
-        order=order,
-        task_id=ResourceId(f"task-{key}"),
-        procedure_request_id=ResourceId(f"pr-{key}"),
-        item=f"00{key[-1]}.001",
-        adapter="folder",
-        state=LineState.ACCEPTED,
-        changed_at=now,
     )

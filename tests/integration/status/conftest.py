@@ -28,11 +28,10 @@ from lab_agent.domain.audit import AuditAction, AuditChannel
 from lab_agent.domain.ids import JobId, LineKey, OrderKey, ReportKey, ResourceId
 from lab_agent.domain.job_records import Job, JobKind, NewJob
 from lab_agent.domain.label_pools import LabelPool
-from lab_agent.domain.records import Alert, Event, LabelUse, LineRecord, OrderRecord
+from lab_agent.domain.records import Alert, Event, OrderRecord
 from lab_agent.domain.report_records import ReportRecord
 from lab_agent.domain.state_machines import JobState, LineState, OrderState, ReportState, WorkOrderState
 from lab_agent.domain.values import Identifier
-from lab_agent.domain.work_orders import WorkOrder
 from lab_agent.errors import StoreError
 from lab_agent.lis.registry import AdapterRegistry
 from lab_agent.metrics import Metrics
@@ -51,7 +50,7 @@ from tests.harness.browser import ARGS, CHROMIUM
 from tests.harness.clock import VirtualClock
 from tests.harness.databases import create_database
 from tests.harness.results import make_settings
-from tests.harness.status_pages import HOSTILE
+from tests.harness.status_pages import CLINIC, HOSTILE, make_line, save_order
 
 NOW = datetime(2026, 3, 1, 3, 0, tzinfo=UTC)
 PASSWORD = "a long password"
@@ -207,42 +206,21 @@ def _add_orders(uow: UnitOfWork) -> None:
             state=state,
             seen_at=seen,
             changed_at=changed,
-            contract="C-100",
             requisition=Identifier(system="http://clinic.example/orders", value=value),
-            counterparty="partner-guid",
             patient_reference=f"patient/{number}",
             expected_at=NOW - timedelta(minutes=10),
             held_since=changed if held else None,
+            **CLINIC,
             **held,
         )
-        uow.orders.add(order)
+        told = f"Item 020.014 needs EDTA blood, serum was sent. {HOSTILE}"
+        rejected = {"item": "020.014", "adapter": None, "state": LineState.REJECTED, "outputs": (told,)}
+        lines = [make_line(key, f"L{number}0", seen, item="010.001"), make_line(key, f"L{number}1", seen, **rejected)]
         part = WorkOrderState.ACCEPTED if state is OrderState.FETCHED else WorkOrderState.HANDED_OVER
-        work_order = WorkOrder(order=key, adapter="folder", state=part, changed_at=seen, accession=f"26-000{number}")
-        uow.orders.save_work_order(work_order)
+        save_order(uow, order, lines, accession=f"26-000{number}", barcode=f"70000{number}", part=part)
         uow.vault.save_identity(key, " ".join(SECRETS).encode(), at=seen)
-        for place in range(2):
-            uow.orders.add_line(_make_line(key, number, place, seen))
-        patient = {"specimen_id": "s", "patient_reference": "patient/1"}
-        labels = [
-            LabelUse(barcode=f"70000{number}{each}", order=key, line=LineKey(f"L{number}{each}"), **patient) for each in (0, 1)
-        ]
-        uow.orders.set_labels(key, labels)
         uow.events.add(Event(order=key, at=seen, action="order_seen", text="seen on the service"))
         uow.events.add(Event(order=key, at=changed, action="assessed", text=f"assessed: {state.value}"))
-
-
-def _make_line(order: OrderKey, number: int, place: int, at: datetime) -> LineRecord:
-    """The first of an order is accepted, the second rejected."""
-    return LineRecord(
-        key=LineKey(f"L{number}{place}"),
-        order=order,
-        task_id=ResourceId(f"line-task-{number}{place}"),
-        item=("010.001", "020.014")[place],
-        adapter="folder" if place == 0 else None,
-        state=(LineState.ACCEPTED, LineState.REJECTED)[place],
-        changed_at=at,
-        outputs=(f"Item 020.014 needs EDTA blood, serum was sent. {HOSTILE}",) * place,
-    )
 
 
 def _add_jobs(uow: UnitOfWork) -> None:
@@ -287,13 +265,15 @@ def _add_reports_and_alerts(uow: UnitOfWork) -> None:
 
 
 @asynccontextmanager
-async def served(pages: StatusPages) -> AsyncIterator[str]:
-    """The pages at an address of this machine."""
+async def served(pages: StatusPages, configure: Callable[[str], object] = str) -> AsyncIterator[str]:
+    """The pages at an address of this machine, which `configure` is told before they are served."""
     sock = web_server.listen("127.0.0.1", 0, settings_group="status")
+    base = f"http://127.0.0.1:{sock.getsockname()[1]}"
+    configure(base)
     app = create_app(pages.context)
     task = asyncio.create_task(web_server.serve(app, sock, drain=2, on_stop=app.state.change_feed.close))
     try:
-        yield f"http://127.0.0.1:{sock.getsockname()[1]}"
+        yield base
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)

@@ -8,12 +8,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 
 from lab_agent.accounts import Role
 from lab_agent.status.app import PAGE_MODULES
-from lab_agent.status.forms import read_form, verify_csrf_token
 from tests.integration.status.conftest import GOOD, form_token
 
 OPEN, VIEWER, OPERATOR, ADMIN, REVEAL = "open", "viewer", "operator", "admin", "reveal"
@@ -113,17 +111,6 @@ async def test_nobody_acts_on_a_page_that_only_shows(seeded: Any, person: str):
         acts = needed in {OPERATOR, ADMIN} and not (method == "GET" and needed == ADMIN and person == ADMIN)
         if acts or (method == "POST" and path.startswith("/account/")):
             assert await visit(client, method, path, form_token(overview)) == 403, path
-
-
-def test_every_form_verifies_the_csrf_token():
-    """Only signing in, and the choice of a language or theme, have no session yet."""
-
-    def calls(dependant: Dependant) -> set[Any]:
-        return {dependant.call}.union(*(calls(each) for each in dependant.dependencies))
-
-    actions = {path: calls(route.dependant) for method, path, route in iterate_routes() if method != "GET"}
-    assert {path for path, used in actions.items() if verify_csrf_token not in used} == {"/sign-in", "/preferences"}
-    assert [path for path, used in actions.items() if read_form not in used] == []
 
 
 async def test_form_without_its_token_does_nothing(seeded: Any):

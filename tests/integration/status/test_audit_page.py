@@ -13,7 +13,7 @@ from lab_agent.accounts import Role
 from lab_agent.domain.audit import AuditAction, AuditChannel, AuditEntry
 from lab_agent.errors import StoreFault, StoreUnreachableError
 from lab_agent.status import audit_page
-from lab_agent.status.audit_words import ACTION_WORDS, CHANNEL_WORDS, read_details, subject_page
+from lab_agent.status.audit_words import ACTION_WORDS, CHANNEL_WORDS, subject_page
 from tests.harness import status_pages
 from tests.integration.status.conftest import GOOD, HOSTILE, NOW, SECRETS, post
 
@@ -30,7 +30,7 @@ async def add(pages: Any, *entries: AuditEntry) -> None:
     await pages.write(lambda uow: [uow.audit.add(each) for each in entries])
 
 
-async def alter_records(pages: Any, statement: str) -> None:
+async def alter_records(pages: Any, statement: str, **values: Any) -> None:
     """Do what only somebody with the database can: the triggers that stop mistakes go first."""
 
     def alter(uow: Any) -> None:
@@ -38,7 +38,7 @@ async def alter_records(pages: Any, statement: str) -> None:
         for (name,) in connection.execute(text("SELECT name FROM sqlite_master WHERE type = 'trigger'")).all():
             if "audit" in name:
                 connection.execute(text(f"DROP TRIGGER {name}"))
-        connection.execute(text(statement))
+        connection.execute(text(statement), values)
 
     await pages.write(alter)
 
@@ -49,26 +49,12 @@ def numbers(html: str) -> list[int]:
 
 async def test_records_are_told_in_words_newest_first(pages: Any):
     assert (set(ACTION_WORDS), set(CHANNEL_WORDS)) == (set(AuditAction), set(AuditChannel))
-    shown = entry(AuditAction.RESULT_SHOWN, "P00000000000001")
-    await add(pages, entry(details={"job": 7}), shown, entry(AuditAction.RULE_RELEASED, "R1"))
+    await add(pages, entry(details={"job": 7}), entry(AuditAction.RULE_RELEASED, "R1"))
     html = await pages.read("/audit", Role.ADMIN)
     assert numbers(html) == sorted(numbers(html), reverse=True)
-    for told in ("retried a job", f'<a href="/orders/{GOOD}">{GOOD}</a>', '<a href="/results/P00000000000001">', "status page"):
+    for told in ("retried a job", f'<a href="/orders/{GOOD}">{GOOD}</a>', "status page", '<span class="code">job</span> 7'):
         assert told in html
     assert 'href="/orders/R1"' not in html  # the name of a rule
-    assert '<span class="code">job</span> 7' in html
-    assert "The records on this page are whole." in html
-
-
-async def test_pages_go_on_by_number(pages: Any):
-    await add(pages, *(entry() for _ in range(60)))
-    client = await pages.signed_in_client(Role.ADMIN)
-    html = (await client.get("/audit")).text
-    first = numbers(html)
-    assert (len(first), f'href="/audit?before={first[-1]}"' in html) == (50, True)
-    older = (await client.get("/audit", params={"before": first[-1]})).text
-    assert (numbers(older), 'rel="next"' in older) == (list(range(first[-1] - 1, 0, -1)), False)
-    assert len(numbers((await client.get("/audit?before=nonsense")).text)) == 50
 
 
 async def test_address_is_the_filter(pages: Any):
@@ -84,6 +70,10 @@ async def test_address_is_the_filter(pages: Any):
         html = (await client.get(f"/audit?{query}")).text
         found = [name for name in ("old", "mine", "his") if f"<span>{name}</span>" in html]
         assert (query, found, "No record fits this filter." in html) == (query, expected, expected == [])
+    await add(pages, *(entry() for _ in range(60)))
+    first = numbers((await client.get("/audit?before=nonsense")).text)
+    older = numbers((await client.get(f"/audit?before={first[-1]}")).text)
+    assert (len(first), older) == (50, list(range(first[-1] - 1, 0, -1)))
     for day in ("yesterday", "0001-01-01", "9999-12-31", HOSTILE):
         for query in ("from", "until"):
             answer = await client.get("/audit", params={query: day})
@@ -105,45 +95,34 @@ async def test_note_is_on_its_own_page_and_the_look_recorded(pages: Any):
     assert (look.actor, look.subject, look.channel) == ("admin", str(FIRST), "page")
 
 
-async def test_erased_and_altered_notes_are_told(pages: Any):
-    await add(pages, entry(note=NOTE), entry(note=NOTE), entry(note=NOTE))
-    other = pages.context.cipher.encrypt(b"something else")
-
-    def alter(uow: Any) -> None:
-        connection = uow.audit._session.connection()
-        connection.execute(text("DELETE FROM audit_notes WHERE number = :n"), {"n": FIRST})
-        changed = text("UPDATE audit_notes SET ciphertext = :c WHERE number = :n")
-        connection.execute(changed, [{"c": other, "n": FIRST + 1}, {"c": b"x", "n": FIRST + 2}])
-
-    await pages.write(alter)
+async def test_erasure_alteration_and_missing_end_show(pages: Any):
+    await add(pages, *(entry(note=NOTE) for _ in range(3)), entry(), entry(subject="mine"), entry())
+    await alter_records(pages, f"DELETE FROM audit_notes WHERE number = {FIRST}")
+    for number, content in ((FIRST + 1, pages.context.cipher.encrypt(b"something else")), (FIRST + 2, b"x")):
+        await alter_records(pages, f"UPDATE audit_notes SET ciphertext = :content WHERE number = {number}", content=content)
+    await alter_records(pages, f"UPDATE audit_records SET actor = 'bert' WHERE number = {FIRST + 4}")
     client = await pages.signed_in_client(Role.ADMIN)
-    assert "The note was erased." in (await client.get(f"/audit/{FIRST}")).text
-    assert "altered after it was written" in (await client.get(f"/audit/{FIRST + 1}")).text
-    assert "it cannot be read" in (await client.get(f"/audit/{FIRST + 2}")).text
-
-
-async def test_altered_record_and_missing_end_show(pages: Any):
-    await add(pages, entry(), entry(subject="mine"), entry())
-    await alter_records(pages, f"UPDATE audit_records SET actor = 'bert' WHERE number = {FIRST + 1}")
-    client = await pages.signed_in_client(Role.ADMIN)
+    for number, told in enumerate(
+        (
+            *("The note was erased.", "altered after it was written", "it cannot be read"),
+            *("This record is whole.", "does not fit the one before it", "This record is whole."),
+        )
+    ):
+        assert told in (await client.get(f"/audit/{FIRST + number}")).text
     assert "1 record on this page does not fit" in (await client.get("/audit")).text
-    assert "does not fit the one before it" in (await client.get(f"/audit/{FIRST + 1}")).text
-    assert "This record is whole." in (await client.get(f"/audit/{FIRST + 2}")).text
     await alter_records(pages, "DELETE FROM audit_records WHERE number = (SELECT max(number) FROM audit_records)")
     assert "The audit does not end where it should." in (await client.get("/audit")).text
 
 
 async def test_export_is_recorded_bounded_and_safe_in_spreadsheets(pages: Any, monkeypatch: pytest.MonkeyPatch):
-    await add(pages, entry(subject="=1+1", note=NOTE), entry(AuditAction.ORDER_RELEASED, "his", by="@bert"))
+    await add(pages, entry(subject="=1+1", note=NOTE))
     client = await pages.signed_in_client(Role.ADMIN)
     answer = await client.get("/audit.csv?action=job_retried")
-    assert answer.headers["content-type"] == "text/csv; charset=utf-8"
     heading, line = answer.text.removeprefix("\ufeff").splitlines()
     assert (heading.startswith("number,at,action"), ",'=1+1," in line) == (True, True)
-    assert "'@bert" in (await client.get("/audit.csv?actor=@bert")).text
     assert [secret for secret in SECRETS if secret in answer.text] == []
     exported = await pages.records(AuditAction.AUDIT_EXPORTED)
-    assert [(each.actor, each.details) for each in exported] == [("admin", '{"records":1}')] * 2
+    assert [(each.actor, each.details) for each in exported] == [("admin", '{"records":1}')]
     monkeypatch.setattr(audit_page, "MAX_EXPORTED", 5)
     monkeypatch.setattr(audit_page, "_EXPORT_PORTION", 2)
     await add(pages, *(entry() for _ in range(9)))
@@ -153,7 +132,6 @@ async def test_export_is_recorded_bounded_and_safe_in_spreadsheets(pages: Any, m
 
 def test_subjects_are_links_where_they_have_pages():
     for action, subject, page in (
-        ("order_released", "R0000000000GOOD", "/orders/R0000000000GOOD"),
         ("document_shown", "P00000000000001/2", "/results/P00000000000001"),
         ("refused_dismissed", "M00000000000001", "/refused/M00000000000001"),
         ("notice_announced", "P1", None),
@@ -162,11 +140,6 @@ def test_subjects_are_links_where_they_have_pages():
         ("order_released", "", None),
     ):
         assert subject_page(action, subject) == page, (action, subject)
-
-
-def test_details_are_read_or_left_as_they_are():
-    assert read_details('{"changed":["a","b"],"n":2}') == (("changed", "a, b"), ("n", "2"))
-    assert [read_details(stored) for stored in ("{}", "[1]", "{")] == [(), (("", "[1]"),), (("", "{"),)]
 
 
 async def test_sign_ins_are_recorded_with_address(pages: Any):

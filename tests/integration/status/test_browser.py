@@ -1,4 +1,4 @@
-"""The page in a real browser: sign in, see an order, press retry, and everything with scripts switched off, too."""
+"""The page in a real browser: how it keeps itself fresh. What people do there: tests/acceptance/test_status_page.py."""
 
 from __future__ import annotations
 
@@ -7,49 +7,12 @@ from collections.abc import Awaitable
 import pytest
 from playwright.async_api import Browser, Page
 
-from lab_agent.domain.job_records import JobKind
-from lab_agent.domain.state_machines import JobState, OrderState
+from lab_agent.domain.state_machines import OrderState
 from tests.harness.browser import needs_chromium
 from tests.harness.clock import wait_until
 from tests.integration.status.conftest import HELD, StatusPages, served
 
 pytestmark = [needs_chromium, pytest.mark.slow]
-
-
-@pytest.mark.parametrize("scripts", [True, False], ids=["with scripts", "without scripts"])
-async def test_operator_logs_in_opens_order_and_retries(seeded, browser, scripts):
-    async with served(seeded) as base:
-        context = await browser.new_context(java_script_enabled=scripts, color_scheme="dark")
-        tab = await context.new_page()
-        complaints = heard(tab)
-        tab.on("dialog", lambda dialog: complaints.append(f"dialog: {dialog.message}"))
-        await signed_in(tab, base, "/orders")
-        await tab.get_by_label("Key, Task id").fill("7000000")
-        await tab.get_by_role("button", name="Search").click()
-        await tab.get_by_role("link", name="R0000000000GOOD").click()
-        upload = tab.get_by_role("listitem").filter(has_text="Deliver a report")
-        await upload.get_by_role("button", name="Retry").click()
-        await tab.get_by_role("status").filter(has_text="is due now").wait_for()
-        assert (await seeded.get_job(JobKind.DELIVER_REPORT)).state is JobState.DUE
-        task = tab.get_by_role("listitem").filter(has_text="Update a line's Task")
-        await task.get_by_text("Settle by hand").click()
-        await task.get_by_label("It was done").fill("seen on the service")
-        await task.get_by_role("button", name="Mark as done").click()
-        await tab.get_by_role("status").filter(has_text="was marked as done").wait_for()
-        assert (await seeded.get_job(JobKind.UPDATE_LINE_TASK)).state is JobState.DONE
-        assert "marked done (seen on the service) by operator" in await tab.get_by_role("main").inner_text()
-        await tab.get_by_role("button", name="Sign out").click()
-        await tab.goto(base)
-        assert tab.url.endswith("/sign-in")
-        await context.close()
-    assert complaints == []
-
-
-def heard(tab: Page) -> list[str]:
-    """What the browser complains about from now on."""
-    found: list[str] = []
-    tab.on("console", lambda message: found.append(message.text) if message.type in {"error", "warning"} else None)
-    return found
 
 
 async def clocked(browser: Browser, base: str, path: str) -> Page:

@@ -1,4 +1,4 @@
-"""The pages about operation: the connection, laboratory systems, rules, the catalogue with its versions and label pools."""
+"""The pages about operation: the connection, laboratory systems, rules, the catalogue, and tests that are stopped or delayed."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ import pytest
 
 from lab_agent.accounts import Role
 from lab_agent.catalogue.spreadsheet.csv_files import read_tables
-from lab_agent.catalogue_service.notices import Announcement, announce
+from lab_agent.catalogue_service.notices import Announcement, announce, load_notices
 from lab_agent.catalogue_service.versions import activate, load_active_catalogue
 from lab_agent.domain import jobs
 from lab_agent.domain.audit import AuditAction
+from lab_agent.domain.catalogue_records import CATALOGUE_CHANGE_STAMP
 from lab_agent.domain.job_records import JobKind
 from lab_agent.errors import LisUnavailable
 from lab_agent.ports.credential_repositories import StoredToken
 from tests.harness.paths import CATALOGUE
-from tests.integration.status.conftest import GOOD, NOW, offer_catalogue, post
+from tests.integration.status.conftest import GOOD, HOSTILE, NOW, form_token, offer_catalogue, post
 
 SECRET = "token-that-nobody-sees"
 
 
 async def test_connection_shows_the_sign_in_and_never_a_token(pages: Any):
     now = pages.clock.now()
-    times = {"expires_at": now + timedelta(minutes=50), "signed_in_at": now - timedelta(days=3)}
-    names = {"generation": 7, "access_token": SECRET, "refresh_token": f"{SECRET}-2"}
-    token = StoredToken(**names, **times, obtained_at=now - timedelta(minutes=10))
+    times = {"expires_at": now + timedelta(minutes=50), "signed_in_at": now - timedelta(days=3), "obtained_at": now}
+    token = StoredToken(generation=7, access_token=SECRET, refresh_token=f"{SECRET}-2", **times)
     await pages.write(lambda uow: uow.oauth_tokens.add(token))
     text = await pages.read("/connection")
-    ages = ("in 50 min", "10 min ago", f'<time datetime="{times["signed_in_at"].isoformat()}">', "<dd>7</dd>")
-    assert [each for each in ("http://127.0.0.1/", "offline_access", *ages) if each not in text] == []
+    shown = ("http://127.0.0.1/", "in 50 min", f'<time datetime="{times["signed_in_at"].isoformat()}">', "<dd>7</dd>")
+    assert [each for each in shown if each not in text] == []
     assert [each for each in (SECRET, "Refresh the sign-in") if each in text] == []
 
 
@@ -73,26 +73,16 @@ async def test_admin_pauses_and_resumes_a_system(seeded: Any):
 
     await seeded.write(lambda uow: uow.jobs.add(jobs.submit_order(GOOD, "folder", NOW)))
     client = await seeded.signed_in_client(Role.ADMIN)
-    assert "Pause folder" in (await client.get("/adapters")).text
-    for name, note, status in (
-        ("folder", " ", 422),
-        ("none", "why", 404),
-        ("folder", "a new server", 303),
-        ("folder", "again", 409),
-    ):
-        assert (await post(client, f"/adapters/{name}/pause", note=note)).status_code == status
-    text, overview, order = [(await client.get(path)).text for path in ("/adapters", "/", f"/orders/{GOOD}")]
-    assert [each for each in ("Paused by admin", "Resume folder", "/adapters/folder/resume") if each not in text] == []
-    told = ("The laboratory system folder is paused", 'id="lis.paused/folder"')
-    assert [each for each in told if each not in overview] == []
-    assert order.count("Waits: the laboratory system folder is paused, by admin since") == 2  # of the order, and of its job
-    assert "a new server" not in text + overview + order
+    for note, status in ((" ", 422), ("a new server", 303), ("again", 409)):
+        assert (await post(client, "/adapters/folder/pause", note=note)).status_code == status
+    shown = [(await client.get(path)).text for path in ("/adapters", "/", f"/orders/{GOOD}")]
+    for text, told in zip(shown, ("Resume folder", 'id="lis.paused/folder"', "Waits: the laboratory system folder"), strict=True):
+        assert (told in text, "a new server" in text) == (True, False)
     text = await seeded.read("/adapters", Role.OPERATOR)
     assert ("Paused by admin" in text, "/adapters/folder/resume" in text) == (True, False)
     assert await claimed() == 0
     for note, status in (("it runs", 303), ("again", 409)):
         assert (await post(client, "/adapters/folder/resume", note=note)).status_code == status
-    assert "is paused" not in (await client.get(f"/orders/{GOOD}")).text
     assert await claimed() == 1
     for action in (AuditAction.ADAPTER_PAUSED, AuditAction.ADAPTER_RESUMED):
         assert [each.actor for each in await seeded.records(action)] == ["admin"]
@@ -127,50 +117,118 @@ async def test_catalogue_is_listed_searched_and_shown(offered: Any):
     assert (await client.get("/catalogue/tests/999.999")).status_code == 404
 
 
-async def test_all_of_a_test_is_shown(offered: Any):
-    client = await offered.signed_in_client(Role.VIEWER)
-    for code, shown in (
-        ("003.020", ("Cortisol", "holds 5.0 ml, of which 0.5 ml cannot be used", "one of them", "no: needs one of its own")),
-        ("006.001", ("0 min: Venepuncture before the load", "120 min", "recommended")),
-        ("190.110", ("not with", 'href="/catalogue/tests/060.001"')),
-        ("042.036", ("0000-0000", "Cytology vial 20", "Cervical canal")),
-        ("190.1558", ("00000-XXXXX-00000000", "without a limit")),
-        ("002.015", ("all of them needed", "Height in centimetres", "Urine, 24 hours", "required")),
-    ):
-        text = (await client.get(f"/catalogue/tests/{code}")).text
-        assert [each for each in (*shown, "can be ordered as usual") if each not in text] == [], code
-        assert "/turnaround?item=" not in text, "a viewer can neither stop nor delay it"
-
-
-async def test_stop_and_delay_are_shown_with_the_test(offered: Any):
-    store, now = offered.context.store, offered.clock.now()
-    for start, hours, caption in ((0, None, "No reagent"), (48, Decimal(5), "Then slowly")):
-        begin = now + timedelta(hours=start)
-        announced = Announcement(item="001.001", start=begin, end=begin + timedelta(days=1), delay_hours=hours, caption=caption)
-        await announce(store, announced, by="ana", now=now)
-    client = await offered.signed_in_client(Role.VIEWER)
-    text = (await client.get("/catalogue/tests/001.001")).text
-    current, other = text.index("No reagent"), text.index("Then slowly")
-    assert "stopped" in text[:current]
-    assert "Also announced" in text[current:other]
-    assert "can be ordered as usual" not in text
+async def test_stop_is_shown_with_the_test(offered: Any):
+    now = offered.clock.now()
+    assert "can be ordered as usual" in await offered.read("/catalogue/tests/003.020")
+    for start, caption in ((now, "No reagent"), (now + timedelta(days=2), "Then slowly")):
+        announced = Announcement(item="003.020", start=start, end=start + timedelta(days=1), caption=caption)
+        await announce(offered.context.store, announced, by="ana", now=now)
+    text = await offered.read("/catalogue/tests/003.020")
+    assert text.index("stopped") < text.index("No reagent") < text.index("Also announced") < text.index("Then slowly")
+    # A viewer can neither stop nor delay it.
+    for each in ("can be ordered as usual", "/turnaround?item="):
+        assert each not in text
+    assert "holds 5.0 ml, of which 0.5 ml cannot be used" in text
 
 
 async def test_changes_between_versions_are_shown(offered: Any):
+    """Any two can be compared."""
     tables = read_tables(CATALOGUE)
     name = next(name for name in tables if tables[name].rows and "caption" in tables[name].rows[0].cells)
-    sheet = tables[name]
-    first = replace(sheet.rows[0], cells={**sheet.rows[0].cells, "caption": "A name that is new"})
-    tables[name] = replace(sheet, rows=(first, *sheet.rows[1:]))
+    first, *others = tables[name].rows
+    changed = replace(first, cells={**first.cells, "caption": "A name that is new"})
+    tables[name] = replace(tables[name], rows=(changed, *others))
     await activate(offered.context.store, tables, origin="second.xlsx", by=None, now=offered.clock.now())
+    newest, former = [each.number for each in await offered.context.queries.catalogue_versions(limit=9)]
     client = await offered.signed_in_client(Role.VIEWER)
-    newest = (await offered.context.queries.catalogue_versions())[0]
-    text = (await client.get(f"/catalogue/diff?version={newest.number}")).text
-    assert "A name that is new" in text
-    assert "1 row changed" in text
-    assert (await client.get("/catalogue/diff?version=1")).status_code == 404
-    (first,) = (each for each in await offered.context.queries.catalogue_versions(limit=9) if each.number != newest.number)
-    assert '<select name="before">' in (await client.get("/catalogue")).text
-    back = (await client.get(f"/catalogue/diff?version={first.number}&before={newest.number}")).text
-    assert f'<option value="{newest.number}" selected>' in back, "any two can be compared"
-    assert (await client.get(f"/catalogue/diff?version={newest.number}&before=77")).status_code == 404
+    for query, shown in (
+        (f"version={newest}", ("A name that is new", "1 row changed")),
+        (f"version={former}&before={newest}", (f'<option value="{newest}" selected>',)),
+    ):
+        text = (await client.get(f"/catalogue/diff?{query}")).text
+        assert [each for each in shown if each not in text] == []
+    for query in (f"version={newest + 9}", f"version={newest}&before=77"):
+        assert (await client.get(f"/catalogue/diff?{query}")).status_code == 404
+
+
+STOP = {"item": "001.001", "kind": "stop", "until": "3d"}
+
+
+async def client_and_token(offered: Any, role: Role = Role.OPERATOR) -> tuple[Any, str]:
+    client = await offered.signed_in_client(role)
+    return client, form_token((await client.get("/turnaround")).text)
+
+
+async def notices(offered: Any) -> list[Any]:
+    return list(await load_notices(offered.context.store, offered.clock.now()))
+
+
+async def test_stop_notice_applies_at_once_and_is_announced(offered: Any):
+    client, token = await client_and_token(offered)
+    before = await offered.context.store.run(lambda uow: uow.key_values.get(CATALOGUE_CHANGE_STAMP))
+    answer = await client.post("/turnaround", data={**STOP, "csrf_token": token, "caption": HOSTILE})
+    assert (answer.status_code, answer.headers["location"]) == (303, "/turnaround?flash=stopped")
+    assert await offered.context.store.run(lambda uow: uow.key_values.get(CATALOGUE_CHANGE_STAMP)) != before
+    (notice,) = await notices(offered)
+    now = offered.clock.now()
+    assert (notice.item, notice.contract, notice.delay_hours, notice.caption) == ("001.001", None, None, HOSTILE)
+    assert (notice.by, notice.made_at, notice.start, notice.end) == ("operator", now, now, now + timedelta(days=3))
+    text = (await client.get(answer.headers["location"])).text
+    for shown in ("The test is stopped; partners see it", "001.001", "every contract", "for another 3 d", "by operator"):
+        assert shown in text
+    assert ("&lt;script&gt;" in text, "<script>alert" in text) == (True, False)
+    assert "/turnaround/lift" not in await offered.read("/turnaround"), "a viewer has no actions"
+    delay = {**STOP, "kind": "delay", "hours": "1,50", "contract": "C-100", "csrf_token": token}
+    for changes, flash in (({}, "announced-overridden"), ({"item": "002.001", "from": "5h", "until": "2d"}, "delayed")):
+        answer = await client.post("/turnaround", data={**delay, **changes})
+        assert answer.headers["location"] == f"/turnaround?flash={flash}"
+    made = next(each for each in await notices(offered) if each.item == "002.001")
+    assert (made.contract, str(made.delay_hours), made.start) == ("C-100", "1.50", now + timedelta(hours=5))
+    text = (await client.get("/turnaround")).text
+    assert [each for each in ("delayed by 1.50 h", "contract C-100", "begins in 5 h") if each not in text] == []
+
+
+async def test_form_errors_keep_the_other_fields(offered: Any):
+    """What is wrong is said at its field, all of it together, and the form keeps the rest."""
+    client, token = await client_and_token(offered)
+    for wrong in (
+        *({"item": ""}, {"item": "001.002", "contract": "C-200"}, {"contract": "C-10"}, {"until": "2020-01-01"}),
+        *({"kind": "delay", "hours": "0"}, {"kind": "broken"}, {"caption": "x" * 501}),
+    ):
+        answer = await client.post("/turnaround", data={**STOP, "caption": "A <b>", **wrong, "csrf_token": token})
+        kept = [f'value="{wrong.get("item", "001.001")}"', *(['value="A &lt;b&gt;"'] if "caption" not in wrong else [])]
+        lacking = [each for each in ("Nothing was announced", *kept) if each not in answer.text]
+        marked = answer.text.count('aria-invalid="true"') or answer.text.count("choose one of the two")
+        assert (wrong, answer.status_code, marked, lacking) == (wrong, 422, 1, [])
+        assert "data-auto-refresh" not in answer.text, "a page that keeps itself fresh would empty the form"
+    form = {"item": "", "kind": "delay", "hours": "x", "from": "y", "until": "z", "csrf_token": token}
+    assert (await client.post("/turnaround", data=form)).text.count('aria-invalid="true"') == 4
+    assert await notices(offered) == []
+
+
+async def test_notice_is_lifted_once(seeded: Any):
+    """Without a catalogue there is none to announce."""
+    client, token = await client_and_token(seeded)
+    answer = await client.post("/turnaround", data={**STOP, "csrf_token": token})
+    assert (answer.status_code, "lab-agent catalogue import" in answer.text) == (422, True)
+    now = seeded.clock.now()
+    await activate(seeded.context.store, read_tables(CATALOGUE), origin="x", by=None, now=now)
+    for contract, hours in ((None, None), ("C-100", Decimal(2))):
+        said = Announcement(item="001.001", start=now, end=now + timedelta(days=1), contract=contract, delay_hours=hours)
+        await announce(seeded.context.store, said, by="anna", now=now)
+    for contract, status, flash in (("C-100", 303, "lifted-still-limited"), ("C-100", 409, None), ("", 303, "lifted")):
+        answer = await client.post("/turnaround/lift", data={"csrf_token": token, "item": "001.001", "contract": contract})
+        location = flash and f"/turnaround?flash={flash}"
+        assert (answer.status_code, answer.headers.get("location")) == (status, location)
+    assert "Nothing is stopped or delayed." in (await client.get("/turnaround")).text
+
+
+async def test_malformed_fields_never_break_the_page(offered: Any):
+    client, token = await client_and_token(offered)
+    for odd in ("", "\x00", "\uffff", "👩‍🔬" * 50, "%s{0}", "9" * 4000, "9999-12-31T23:59-14:00", "0001-01-01"):
+        for name in ("item", "contract", "kind", "hours", "from", "until", "caption"):
+            form = {**STOP, "kind": "delay", "hours": "2", name: odd, "csrf_token": token}
+            assert (await client.post("/turnaround", data=form)).status_code in {303, 413, 422}, (name, odd)
+        assert (await client.get("/turnaround")).status_code == 200, odd
+        lifted = await client.post("/turnaround/lift", data={"item": odd, "contract": odd, "csrf_token": token})
+        assert lifted.status_code == 409, odd

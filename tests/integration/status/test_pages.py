@@ -7,13 +7,11 @@ import csv
 import re
 from dataclasses import replace
 from html import unescape
-from pathlib import Path
 from typing import Any
 from unittest.mock import AsyncMock
 
 import pytest
 
-import lab_agent.status
 from lab_agent.accounts import Role
 from lab_agent.domain import jobs
 from lab_agent.domain.audit import AuditAction
@@ -31,7 +29,6 @@ PAGES = (
     *("/results?state=unmatched", "/results?state=held", "/results/P1", "/turnaround", "/alerts", "/alerts?show=open"),
     *("/conditions", "/keys", "/catalogue", "/connection", "/adapters", "/rules", "/rules/order.contract"),
 )
-PACKAGE = Path(lab_agent.status.__file__).parent
 
 
 @pytest.mark.parametrize("role", [Role.VIEWER, Role.ADMIN])
@@ -58,17 +55,17 @@ async def test_every_page_is_escaped_and_names_no_patient(seeded: Any, role: Rol
 
 
 async def test_orders_are_found_by_search_and_state(seeded: Any):
-    """By any printed number; an unknown state is ignored."""
+    """An unknown state is ignored."""
     client = await seeded.signed_in_client(Role.VIEWER)
-    for search in ("R0000000000GOOD", "L00", "task-0", "2603-0", "26-0000", "7000000", " 7000000 "):
-        text = (await client.get("/orders", params={"search": search})).text
-        assert re.findall(r'href="/orders/(R\w+)"', text) == ["R0000000000GOOD"], search
-    text = (await client.get("/orders?state=held&state=fetched&state=nonsense")).text
-    assert re.findall(r'href="/orders/(R\w+)"', text) == ["R00000000DOUBT", "R0000000000HELD"]
-    assert 'value="held" checked' in text
-    assert "No order found" in (await client.get("/orders?state=closed")).text
-    hostile = await client.get("/orders", params={"search": '"><script>alert(1)</script>'})
-    assert "<script>alert" not in hostile.text
+    for query, found in (
+        ("search=2603-0", [GOOD]),
+        ("search= 7000000 ", [GOOD]),
+        ("state=held&state=fetched&state=nonsense", [UNCERTAIN, HELD]),
+        ('search="><script>alert(1)</script>', []),
+    ):
+        text = (await client.get(f"/orders?{query}")).text
+        assert (re.findall(r'href="/orders/(R\w+)"', text), "<script>alert" in text) == (found, False), query
+        assert ("No order found" in text) is (found == [])
 
 
 async def test_paged_list_keeps_the_search(pages: Any):
@@ -78,9 +75,8 @@ async def test_paged_list_keeps_the_search(pages: Any):
     await pages.write(lambda uow: [uow.orders.add(order) for order in orders])
     client = await pages.signed_in_client(Role.VIEWER)
     first = (await client.get("/orders?state=seen")).text
-    further = re.search(r'rel="next" href="([^"]+)"', first)
-    assert further is not None
-    second = (await client.get(unescape(further[1]))).text
+    (further,) = re.findall(r'rel="next" href="([^"]+)"', first)
+    second = (await client.get(unescape(further))).text
     assert sorted(re.findall(r'href="/orders/(R\w+)"', first + second)) == keys
     assert 'rel="next"' not in second
     ends = ("0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-12:00", "0001-01-01T00:00:00Z", "2026-01-01T00:00:00+23:59")
@@ -93,10 +89,8 @@ async def test_export_holds_the_list_without_names_and_is_recorded(seeded: Any, 
     """It ends where the page says that it does."""
     client = await seeded.signed_in_client(Role.VIEWER)
     answer = await client.get("/orders.csv?state=held&state=handed_over")
-    assert answer.headers["content-type"] == "text/csv; charset=utf-8"
     heading, *lines = csv.reader(answer.text.removeprefix("\ufeff").splitlines())
-    assert heading[:2] == ["order", "state"]
-    assert [line[:2] for line in lines] == [[HELD, "held"], [GOOD, "handed_over"]]
+    assert [line[:2] for line in (heading, *lines)] == [["order", "state"], [HELD, "held"], [GOOD, "handed_over"]]
     assert [secret for secret in SECRETS if secret in answer.text] == []
     exported = await seeded.records(AuditAction.ORDERS_EXPORTED)
     assert [(each.actor, each.details) for each in exported] == [("viewer", '{"orders":2}')]
@@ -107,38 +101,29 @@ async def test_export_holds_the_list_without_names_and_is_recorded(seeded: Any, 
 
 
 async def test_order_page_shows_everything_about_it(seeded: Any):
-    """The call of each attempt, its status, how long it took, and why it failed, too; and how often a held order was read."""
-    at = seeded.clock.now()
+    """The call of each attempt, its status, how long it took, and why it failed, too."""
+    times = {"at": seeded.clock.now(), "milliseconds": 2_400}
     unavailable = {"status": 503, "cause": FailureCause.SERVICE_UNAVAILABLE}
-    failed = AttemptRecord(number=1, at=at, milliseconds=2_400, call="PUT Task", **unavailable)
-    done = AttemptRecord(number=2, at=at, milliseconds=80, call="PUT Task", status=200)
-    handed_over = AttemptRecord(number=1, at=at, milliseconds=400, call="submit", cause=FailureCause.LIS_UNAVAILABLE)
+    failed = AttemptRecord(number=1, call="PUT Task", **times, **unavailable)
+    handed_over = AttemptRecord(number=1, call="submit", cause=FailureCause.LIS_UNAVAILABLE, **times)
 
     def log(uow: Any) -> None:
-        uow.jobs.add(jobs.submit_order(GOOD, "folder", at))
+        uow.jobs.add(jobs.submit_order(GOOD, "folder", NOW))
         for job in uow.jobs.list_for_order(GOOD, open_only=False):
-            if job.kind is JobKind.UPDATE_LINE_TASK:
-                uow.jobs.save(job.log_attempt(failed).log_attempt(done))
-            if job.kind is JobKind.SUBMIT_ORDER:
-                uow.jobs.save(job.log_attempt(handed_over))
-        (look,) = [each for each in uow.jobs.list_for_order(HELD, open_only=True) if each.kind is JobKind.FETCH_ORDER]
-        uow.jobs.save(replace(look, attempts=229))
+            if attempt := {JobKind.UPDATE_LINE_TASK: failed, JobKind.SUBMIT_ORDER: handed_over}.get(job.kind):
+                uow.jobs.save(job.log_attempt(attempt))
 
     await seeded.write(log)
-    client = await seeded.signed_in_client(Role.VIEWER)
-    text = unescape((await client.get(f"/orders/{GOOD}")).text)
-    timeline = text.partition('<ol class="timeline">')[2]
+    text = unescape(await seeded.read(f"/orders/{GOOD}"))
     for shown in (
         "attempt 1): PUT Task · HTTP 503 Service Unavailable · 2.4 s · the service does not answer, or with an error of its own",
-        "attempt 2): PUT Task · HTTP 200 OK · 80 ms · did not fail",
-        "attempt 1): submit folder · 400 ms · ",
+        "attempt 1): submit folder · 2.4 s · ",
         "assessed: handed_over",
     ):
-        assert shown in timeline
+        assert shown in text.partition('<ol class="timeline">')[2]
     numbers = ("2603-0", "26-0000", "task-0", "010.001", "7000000", "rep-0")
     for shown in (*numbers, "Item 020.014 needs EDTA blood", "the service rejected the report (422)"):
         assert shown in text
-    assert "read 229 times in all" in (await client.get(f"/orders/{HELD}")).text.partition('<ol class="timeline">')[2]
 
 
 async def test_service_words_shown_to_operators_alone(seeded: Any):
@@ -147,14 +132,11 @@ async def test_service_words_shown_to_operators_alone(seeded: Any):
     said = f"error processing: Anna Petrova {HOSTILE}"
     spoken = ServiceMessage(at=seeded.clock.now(), text=said, attempt=3, answer="POST Observation was answered with 422")
     await seeded.write(lambda uow: uow.vault.save_service_message(job.id, job.order, spoken))
-    await seeded.write(lambda uow: uow.jobs.save(job.reschedule(NOW, NOW, "r").failed(NOW, FailureCause.INVALID_RESPONSE)))
     operator, viewer = [await seeded.signed_in_client(role) for role in (Role.OPERATOR, Role.VIEWER)]
     assert await seeded.records(AuditAction.SERVICE_WORDS_SHOWN) == []
     text = (await operator.get(f"/orders/{job.order}")).text
     timeline = text[text.index('id="timeline"') :]
     assert "attempt 3: POST Observation was answered with 422. The service said: error processing: Anna Petrova" in timeline
-    assert "Anna Petrova" in text
-    assert "other JSON than the interface" in text
     assert HOSTILE not in text
     assert "Anna" not in (await viewer.get(f"/orders/{job.order}")).text
     assert [each.actor for each in await seeded.records(AuditAction.SERVICE_WORDS_SHOWN)] == ["operator"]
@@ -162,67 +144,35 @@ async def test_service_words_shown_to_operators_alone(seeded: Any):
         assert "Anna" not in (await operator.get(path)).text
 
 
-async def test_error_page_is_html_without_traceback(seeded: Any):
-    client = await seeded.signed_in_client(Role.VIEWER)
-    addresses = ("/nowhere", "/orders/R1", "/orders/%00", "/orders/R%2F1", "/static/../app.py", "/static/%2e%2e/app.py", "/docs")
-    for path in (*addresses, "/openapi.json"):
-        answer = await client.get(path)
-        kind = answer.headers["content-type"].partition(";")[0]
-        assert (path, answer.status_code, kind, "Traceback" in answer.text) == (path, 404, "text/html", False)
-    assert (await client.delete("/orders")).status_code == 405
-
-
-async def test_failures_show_error_page_without_traceback(pages: Any, monkeypatch: pytest.MonkeyPatch):
-    """An unavailable store is an error page, and a bug of ours shows no traceback."""
+async def test_error_page_is_html_without_traceback(pages: Any, monkeypatch: pytest.MonkeyPatch):
+    """Of an unknown address, an unavailable store, and a bug of ours."""
     client = await pages.signed_in_client(Role.VIEWER)
+    addresses = ("/nowhere", "/orders/R1", "/orders/%00", "/orders/R%2F1", "/static/../app.py", "/static/%2e%2e/app.py", "/docs")
+    answers = [(404, await client.get(path)) for path in (*addresses, "/openapi.json")]
     for failure, status in ((StoreUnreachableError(), 503), (RuntimeError("secret detail"), 500)):
         monkeypatch.setattr(pages.context.queries, "order_list", AsyncMock(side_effect=failure))
-        answer = await client.get("/orders")
-        assert (answer.status_code, answer.headers["cache-control"]) == (status, "no-store")
+        answers.append((status, await client.get("/orders")))
+    for status, answer in answers:
+        kind = answer.headers["content-type"].partition(";")[0]
+        assert (answer.status_code, kind) == (status, "text/html"), answer.url
+        assert status == 404 or answer.headers["cache-control"] == "no-store"
         assert [each for each in ("secret", "Traceback") if each in answer.text] == []
 
 
-def test_page_has_no_external_resources_and_small_script():
-    for file in (*PACKAGE.glob("templates/*"), *PACKAGE.glob("static/*")):
-        addresses = re.findall(r"(?:https?:)?//[\w.]+", re.sub(r"^//.*|\s//.*", "", file.read_text(), flags=re.MULTILINE))
-        assert set(addresses) <= {"http://www.w3.org"}, file.name
-    for script in PACKAGE.glob("static/*.js"):
-        assert len(script.read_text().splitlines()) < 150, script.name
-
-
-EARLY = pytest.mark.parametrize(("path", "name"), [("/", "overview_page"), ("/orders", "order_list")])
-
-
-@EARLY
-async def test_page_is_read_once_and_for_nobody_without_session(pages, path, name, monkeypatch):
-    begun = []
-    read = getattr(pages.context.queries, name)
-
-    async def note(*args, **fields):
-        begun.append(path)
-        return await read(*args, **fields)
-
-    monkeypatch.setattr(pages.context.queries, name, note)
+@pytest.mark.parametrize(("path", "name"), [("/", "overview_page"), ("/orders", "order_list")])
+async def test_page_is_read_once_and_for_nobody_without_session(pages, path, name, monkeypatch, caplog):
+    """A read that was begun for a session that has ended gives nothing, nor does its failure."""
+    read = AsyncMock(side_effect=getattr(pages.context.queries, name))
+    monkeypatch.setattr(pages.context.queries, name, read)
     client, other = await pages.signed_in_client(Role.VIEWER), pages.new_client()
-    assert (await other.get(path)).status_code == 303
-    assert begun == []
-    assert (await client.get(path)).status_code == 200
-    assert begun == [path]
-    other.cookies.update(client.cookies)
-    await pages.context.accounts.remove(Role.VIEWER.value, by="admin", now=pages.clock.now())
-    answer = await other.get(path)
-    assert (answer.status_code, answer.text) == (303, "")
-
-
-@EARLY
-async def test_failed_read_is_told_once(pages, path, name, monkeypatch, caplog):
-    async def fail(*_, **__):
-        raise StoreError("broken")
-
-    client = await pages.signed_in_client(Role.VIEWER)
-    monkeypatch.setattr(pages.context.queries, name, fail)
+    assert ((await other.get(path)).status_code, read.await_count) == (303, 0)
+    assert ((await client.get(path)).status_code, read.await_count) == (200, 1)
+    monkeypatch.setattr(pages.context.queries, name, AsyncMock(side_effect=StoreError("broken")))
     assert (await client.get(path)).status_code == 500
     await pages.context.accounts.remove(Role.VIEWER.value, by="admin", now=pages.clock.now())
-    assert (await client.get(path)).status_code == 303
+    for query in (read, AsyncMock(side_effect=StoreError("broken"))):
+        monkeypatch.setattr(pages.context.queries, name, query)
+        answer = await client.get(path)
+        assert (answer.status_code, answer.text) == (303, "")
     await asyncio.sleep(0)
     assert "never retrieved" not in caplog.text

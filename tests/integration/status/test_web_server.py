@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import shutil
 import socket
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -17,13 +12,6 @@ import pytest
 from lab_agent import web_server
 from lab_agent.errors import SettingsError
 from tests.harness.clock import DEADLINE
-from tests.harness.paths import ROOT
-
-
-def taken() -> socket.socket:
-    sock = socket.create_server(("127.0.0.1", 0))
-    assert sock.getsockname()[1]
-    return sock
 
 
 async def test_answer_does_not_wait_for_the_clients_acknowledgement():
@@ -42,7 +30,7 @@ async def test_answer_does_not_wait_for_the_clients_acknowledgement():
 
 def test_address_that_cannot_be_taken_names_the_setting():
     """One in use, and one that is not of this machine."""
-    with taken() as sock:
+    with socket.create_server(("127.0.0.1", 0)) as sock:
         port = sock.getsockname()[1]
         with pytest.raises(SettingsError, match=f"^Cannot listen on 127.0.0.1:{port}: address already in use — ") as caught:
             web_server.listen("127.0.0.1", port, settings_group="status")
@@ -76,23 +64,3 @@ async def test_running_request_finishes_before_shutdown():
             await asyncio.wait_for(server, DEADLINE)
         with pytest.raises(httpx.ConnectError):
             await client.get(address)
-
-
-@pytest.mark.slow
-def test_port_in_use_stops_daemon_before_start(tmp_path: Path):
-    """With one sentence, before anything was started."""
-    for name in ("orders", "results"):
-        (tmp_path / "var" / "demo" / "lis" / name).mkdir(parents=True)
-    command = [sys.executable, "-c", "from lab_agent.cli import main; main()", "run", "--config", "config/sandbox.toml"]
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("LAB_AGENT_")}
-    with taken() as sock:
-        port = sock.getsockname()[1]
-        settings = Path(shutil.copytree(ROOT / "config", tmp_path / "config")) / "sandbox.toml"
-        settings.write_text(settings.read_text().replace("port = 8481", f"port = {port}").replace("8480", "9"))
-        options = {"env": environment, "capture_output": True, "text": True, "timeout": DEADLINE}
-        process = subprocess.run(command, cwd=tmp_path, check=False, **options)
-    assert (process.returncode, process.stdout) == (1, "")
-    *logged, said = process.stderr.strip().splitlines()
-    assert said.startswith(f"Cannot listen on 127.0.0.1:{port}: address already in use — ")
-    assert [f"alert=agent.port_taken/127.0.0.1:{port}" in line for line in logged] == [True]
-    assert not (tmp_path / "var" / "demo" / "lab-agent.db").exists()
