@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import shutil
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,6 +34,7 @@ _PARTS = (
     ".dockerignore",
     "compose.yaml",
 )
+_ENTRY = re.compile(r"(\S+): (.+)\n((?: {4}.*\n)+)((?:  [-+].*\n)+)\n?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +60,41 @@ class Mutant:
         if (times := text.count(self.old)) != 1:
             raise StaleMutantError(f"mutant {self.name}: its text is {times} times in {self.file}, not once")
         return text.replace(self.old, self.new)
+
+
+def read_variants(text: str) -> tuple[Mutant, ...]:
+    """Read variants that are written down by the proof that must find them, as here.
+
+    == proof [share of the full length]
+    name: what it does wrong
+        file test
+      - its text
+      + the text of the variant; without such a line, the lines go
+
+    """
+    return tuple(_parse_variants(text))
+
+
+def _parse_variants(text: str) -> Iterator[Mutant]:
+    for section in re.split("^== ", text, flags=re.MULTILINE)[1:]:
+        heading, _, rest = section.partition("\n")
+        proof, _, share = heading.partition(" ")
+        for entry in re.split(r"^(?=\S)", rest, flags=re.MULTILINE)[1:]:
+            if (found := _ENTRY.fullmatch(entry)) is None:
+                raise ValueError(f"this is no variant:\n{entry}")
+            name, what, places, edit = found.groups()
+            file, test = " ".join(places.split()).split(" ", 1)
+            old, new = ([line[4:] for line in edit.splitlines() if line[2] == sign] for sign in "-+")
+            yield Mutant(
+                name=name,
+                what=what,
+                file=file,
+                old="\n".join(old) if new else "".join(f"{line}\n" for line in old),
+                new="\n".join(new),
+                found_by=proof,
+                tests=(test,),
+                share=float(share or SHARE_OF_VARIANTS),
+            )
 
 
 def make_tree(folder: Path, mutant: Mutant | None = None) -> None:
