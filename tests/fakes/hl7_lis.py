@@ -17,7 +17,6 @@ VT, FS, CR = b"\x0b", b"\x1c", b"\r"
 
 
 async def frames(reader):
-    """Read messages, one by one."""
     while True:
         try:
             whole = await reader.readuntil(FS + CR)
@@ -75,7 +74,6 @@ class Hl7Lis:
             await self.listen(self.port)
 
     def connect(self, port: int) -> None:
-        """Keep connected to that port."""
         self.tasks.add(asyncio.create_task(self.keep_connected(port)))
 
     async def keep_connected(self, port):

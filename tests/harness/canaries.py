@@ -48,7 +48,6 @@ def canary_patient(patient: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def name_patient_everywhere(bundle: dict[str, Any]) -> None:
-    """Each reference to the patient, and each resource, says the name, too."""
     for entry in bundle["entry"]:
         resource = entry["resource"]
         resource["text"] = {"status": "generated", "div": '<div xmlns="http://www.w3.org/1999/xhtml">Kanarnarrative</div>'}
@@ -57,7 +56,6 @@ def name_patient_everywhere(bundle: dict[str, Any]) -> None:
 
 
 def hl7_result(name: str, order: str, line: str, status: str) -> bytes:
-    """A result of the analyser, which names the patient."""
     now = datetime.now(UTC).strftime("%Y%m%d%H%M%S+0000")
     segments = [
         f"MSH|^~\\&|LIS|LAB|LAB-AGENT||{now}||ORU^R01^ORU_R01|{name}|P|2.5.1",
@@ -70,7 +68,6 @@ def hl7_result(name: str, order: str, line: str, status: str) -> bytes:
 
 
 def find_canaries(text: str) -> list[str]:
-    """The canaries that stand in a text, in whatever case."""
     folded = text.casefold()
     return [canary for canary in CANARIES if canary.casefold() in folded]
 
@@ -98,7 +95,6 @@ class Canaries:
         return word
 
     def find(self, text: str | bytes) -> set[str]:
-        """Places of the words that stand in a text, in whatever case."""
         found = re.findall(r"kanar\d{5}x", (text.decode(errors="replace") if isinstance(text, bytes) else text).casefold())
         return {self.places[each] for each in found}
 
@@ -122,7 +118,6 @@ class Canaries:
                 yield from [(*path, key)] if not isinstance(value, dict | list) else self.leaves(value, (*path, key))
 
     def put(self, resource: Any, path: tuple[Any, ...], kind: str) -> Any:
-        """A copy with a word at the place."""
         copy = json.loads(json.dumps(resource))
         at = copy
         for key in path[:-1]:

@@ -12,8 +12,6 @@ from typing import NamedTuple
 
 
 class Canned(NamedTuple):
-    """A response."""
-
     status: int
     body: bytes = b""
 

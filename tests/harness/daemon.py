@@ -28,8 +28,6 @@ NO_KEEP_ALIVE = httpx.Limits(max_keepalive_connections=0)
 
 @dataclass
 class Daemon:
-    """A running `lab-agent run`."""
-
     process: ForkedProgram
     log_file: Path
     client: httpx.AsyncClient

@@ -104,7 +104,6 @@ class InlineStore(SqlStore):
             return mapping.to_records(connection.execute(select(*mapping.columns).order_by(literal_column("rowid"))))
 
     def execute(self, statement: str, *values: Any) -> None:
-        """Change what is stored behind the back of everybody."""
         with self._engine.connect() as connection:
             connection.exec_driver_sql(statement, values)
             connection.commit()

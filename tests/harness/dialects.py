@@ -35,7 +35,6 @@ class Dialect:
 
     @property
     def messages(self) -> list[bytes]:
-        """The messages as they are on the wire, without frames."""
         text = (FOLDER / f"{self.name}.hl7").read_text(encoding="utf-8").replace("@R@", ORDER)
         for number in range(len(self.tests)):
             text = text.replace(f"@L{number + 1}@", line_key(number))
@@ -101,7 +100,6 @@ def line_key(number: int) -> LineKey:
 
 
 def put_order(uow: UnitOfWork, dialect: Dialect) -> None:
-    """Write the order that the message is about, as it stands after the handover."""
     barcode = dialect.barcode
     lines = [
         {"key": line_key(number), "item": item, "lab_code": code, "specimens": ["s1"]}
@@ -155,7 +153,6 @@ def ordered_patient(dialect: Dialect) -> dict[str, Any]:
 
 
 def bench_order(dialect: Dialect) -> BenchOrder:
-    """The same order for a bench, which has the clinic, too."""
     return BenchOrder(
         key=ORDER,
         lab_codes=dialect.tests,

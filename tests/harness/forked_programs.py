@@ -68,7 +68,6 @@ class ForkedProgram:
         return written[0], written[1]
 
     def close(self) -> None:
-        """Close its pipes."""
         for each in (self.stdout, self.stderr):
             if each is not None:
                 each.close()
@@ -106,7 +105,6 @@ def prepare(module: str) -> None:
 
 
 def run(module: str, *words: str, **more: Any) -> subprocess.CompletedProcess[str]:
-    """Run a program to its end, with its output as text."""
     program = start(module, *words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **more)
     out, err = program.communicate()
     return subprocess.CompletedProcess([module, *words], program.wait(), out, err)

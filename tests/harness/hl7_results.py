@@ -57,7 +57,6 @@ def observation_code(observation: Json) -> str:
 
 
 def reports_with(reports: list[ReceivedReport], wanted: Callable[[Json], bool]) -> list[ReceivedReport]:
-    """The reports of which some Observation is wanted."""
     return [report for report in reports if any(wanted(one) for one in report.observations)]
 
 

@@ -64,14 +64,11 @@ def shorten_timeouts(settings: Path) -> None:
 
 @dataclass
 class AgentProcess:
-    """A running `lab-agent run`."""
-
     process: ForkedProgram
     log: Path
     crash_point: str | None
 
     async def wait_killed(self, timeout: float = DEADLINE) -> None:
-        """Wait until its crash point has killed it."""
         try:
             await asyncio.to_thread(self.process.wait, timeout)
         except subprocess.TimeoutExpired:
@@ -80,7 +77,6 @@ class AgentProcess:
         assert self.process.returncode == -signal.SIGKILL, f"ended by itself:\n{self.log.read_text()[-4000:]}"
 
     async def stop(self) -> int:
-        """SIGTERM, and its exit code."""
         self.process.terminate()
         return await asyncio.to_thread(self.process.wait, DEADLINE)
 
@@ -137,8 +133,6 @@ class FolderLis:
 
 
 class ProcessHarness:
-    """The processes of one test, in one folder."""
-
     def __init__(self, workspace: Workspace, programs: ProcessGroup, client: PartnerClient, service: RunningProgram) -> None:
         self.workspace = workspace
         self.lis = FolderLis(workspace.orders, workspace.results)
@@ -148,12 +142,10 @@ class ProcessHarness:
         self._agents: list[AgentProcess] = []
 
     def use_client(self, client: PartnerClient) -> None:
-        """Let the clinic use this client from now on."""
         self.client = client
         self.clinic = Clinic(client, LabelSequence(first=7_000_001), lambda: datetime.now().astimezone(), "acceptance")
 
     async def stop_service(self) -> None:
-        """Switch the exchange service off."""
         await self._programs.stop(self._service)
 
     async def start_service(self) -> None:
@@ -162,11 +154,9 @@ class ProcessHarness:
         await self._programs.wait_until_ready(self._service, DEADLINE)
 
     async def start_program(self, program: Program) -> None:
-        """Start another program, and wait until it is ready."""
         await self._programs.wait_until_ready(await self._programs.start(program), DEADLINE)
 
     def log_lines(self, text: str) -> list[str]:
-        """Lines of the agents' log that hold `text`."""
         log = self.workspace.logs / "agent.log"
         return [line for line in log.read_text().splitlines() if text in line] if log.exists() else []
 
@@ -175,7 +165,6 @@ class ProcessHarness:
         return self.count_reached("before requested_order_tasks") + self.count_reached("before answers")
 
     def count_reached(self, point: str) -> int:
-        """How often the agents have come to this crash point."""
         log = self.workspace.agent_settings.with_name(CRASH_LOG)
         return log.read_text().splitlines().count(point) if log.exists() else 0
 
@@ -184,7 +173,6 @@ class ProcessHarness:
         await self._call_fault_admin("PUT", {"faults": faults})
 
     async def count_faults(self) -> int:
-        """How often the service has failed so."""
         return sum(each["fired"] for each in (await self._call_fault_admin("GET"))["faults"])
 
     async def _call_fault_admin(self, method: str, body: Json | None = None) -> Any:
@@ -197,7 +185,6 @@ class ProcessHarness:
         await self._programs.run_to_end(Program(" ".join(words[:2]), (program_path(words[0]), *words[1:])), DEADLINE)
 
     async def start_agent(self, crash_point: str | None = None, nth: int = 1, **environment: str) -> AgentProcess:
-        """Start an agent, with a crash point if one is named."""
         arguments = [crash_point, str(nth)] if crash_point else []
         log = self.workspace.logs / "agent.log"
         with log.open("ab") as file:

@@ -49,7 +49,6 @@ class Journal:
     folder: Path
 
     def write(self, **line: object) -> None:
-        """Add a line."""
         with self.folder.joinpath(JOURNAL).open("ab") as file:
             file.write(encode(line) + b"\n")
             file.flush()
@@ -67,17 +66,14 @@ class Journal:
         return found
 
     def wanted(self) -> int:
-        """How many orders there are to be."""
         return int((self.folder / WANTED).read_text())
 
 
 def requisition(seed: str, number: int) -> str:
-    """The name of an order for the clinic."""
     return f"kills-{seed}-{number}"
 
 
 def expected_scenario(number: int) -> Scenario:
-    """What is to become of an order, by its number."""
     kind = KINDS[number % len(KINDS)]
     unknown = frozenset({UNKNOWN_ITEM}) if REPLACED_ITEM in kind else frozenset[str]()
     plan = OrderPlan(seed=str(number), basket=Basket("C-100", ()))
@@ -88,7 +84,6 @@ def expected_scenario(number: int) -> Scenario:
 
 
 def expected_items(number: int) -> list[str]:
-    """The codes of the lines of an order, as they are sent."""
     return sorted(UNKNOWN_ITEM if item == REPLACED_ITEM else item for item in KINDS[number % len(KINDS)])
 
 

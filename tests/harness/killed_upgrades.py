@@ -55,7 +55,6 @@ def killed_at(number: int, note: Callable[[str], None]) -> Iterator[None]:
 
 
 def run_forked(work: Callable[[], None]) -> int:
-    """Run `work` in a process of its own; gives how that ended."""
     child = os.fork()
     if child:
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])

@@ -89,8 +89,6 @@ class Kill:
 
 @dataclass
 class KilledProgram:
-    """A program that is started again whenever it was killed."""
-
     name: str
     module: str
     words: tuple[str, ...]
@@ -127,7 +125,6 @@ class KilledProgram:
 
 
 async def wait_answering(address: str) -> None:
-    """Wait until a program answers with 200."""
     async with httpx.AsyncClient(trust_env=False, timeout=DEADLINE) as http:
 
         async def answers() -> bool:
@@ -164,7 +161,6 @@ class KilledInstallation:
         return KilledProgram(name, module, words, self.workspace.folder, self.workspace.logs / f"{name}.log")
 
     def want_orders(self, more: int) -> None:
-        """Let the clinic place so many more."""
         self.wanted += more
         write_atomically(self._clinic_folder, WANTED, str(self.wanted).encode())
 
@@ -214,7 +210,6 @@ class KilledInstallation:
         self.agent.start(*([point] if point else []))
 
     async def wait_until_ended(self) -> None:
-        """Wait until everything has ended on all sides; fail once nothing has moved for long."""
         self._start_again_at = time.monotonic() + _START_EVERY
         await wait_until_ended(self._look_twice, _STALLED)
 
@@ -270,7 +265,6 @@ class KilledInstallation:
             engine.dispose()
 
     async def check(self, figures: Figures) -> None:
-        """Look at every order and every result from the clinic's side, from that of the laboratory system, and in the store."""
         orders = await self._placed_orders()
         self._check_journal(orders)
         for number, found in orders.items():

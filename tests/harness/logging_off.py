@@ -11,7 +11,6 @@ import structlog
 
 @contextmanager
 def no_logs() -> Iterator[None]:
-    """Log nothing meanwhile."""
     before = structlog.get_config()["wrapper_class"]
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     try:

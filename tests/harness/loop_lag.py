@@ -23,7 +23,6 @@ class LoopLag:
     cpu_seconds: float = 0.0
 
     async def watch(self) -> None:
-        """Measure until cancelled."""
         while True:
             started, cpu = time.monotonic(), time.thread_time()
             await asyncio.sleep(_TICK_SECONDS)

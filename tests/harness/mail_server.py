@@ -107,7 +107,6 @@ class _Conversation:
 
 @asynccontextmanager
 async def running_mail_server(server: MailServer) -> AsyncIterator[MailServer]:
-    """Run it, at its port or a free one."""
     tls = server.tls() if server.security == "tls" else None
     conversations: set[asyncio.Task[None]] = set()
 

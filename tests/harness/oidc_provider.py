@@ -29,8 +29,6 @@ OTHER_KEY = RSAKey.generate_key(2048, {"kid": "first", "use": "sig"})
 
 @dataclass
 class Provider:
-    """The provider; a test changes its fields."""
-
     issuer: str
     now: Callable[[], datetime]
     claims: dict[str, Any] = field(default_factory=dict)

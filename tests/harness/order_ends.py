@@ -128,11 +128,9 @@ class OrderRun:
 
     @property
     def keys(self) -> list[OrderKey]:
-        """The orders that were placed."""
         return [self.world.order_key_of(each) for each in self.world.placed]
 
     async def are_closed(self) -> bool:
-        """Whether every order is closed, and has no job left."""
         store, tasks, keys = self.world.store, self.world.placed, self.keys
 
         def look(uow: UnitOfWork) -> bool:

@@ -45,8 +45,6 @@ ACCOUNT = PartnerAccount(
 
 @dataclass(frozen=True)
 class OrderTemplate:
-    """A valid order, as the partner would send it, and its patient."""
-
     bundle: dict[str, Any]
     patient: dict[str, Any]
 
@@ -83,7 +81,6 @@ def find_template(ordered_at: datetime, fits: Callable[[OrderPlan], bool]) -> Or
 
 
 def find_order(ordered_at: datetime, *, lines: int, specimens: int) -> OrderTemplate:
-    """The first generated order of so many lines and tubes."""
     items = exact_json.loads(exact_json.dumps(nomenclature(catalogue().contract("C-100"))))
     plans = (plan for plan in generate_plans("C-100", items, "simulation") if len(plan.basket.items) == lines)
     made = (_make_template(plan, LabelSequence(), ordered_at) for plan in islice(plans, 2000))
@@ -114,5 +111,4 @@ def _make_template(plan: OrderPlan, labels: LabelSequence, ordered_at: datetime)
 
 
 def procedure_requests(bundle: dict[str, Any]) -> list[dict[str, Any]]:
-    """The ProcedureRequests of a bundle."""
     return [one["resource"] for one in bundle["entry"] if one["resource"]["resourceType"] == "ProcedureRequest"]

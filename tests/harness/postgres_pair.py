@@ -45,13 +45,11 @@ class PostgresPair:
         return f"postgresql://postgres@/{database}?host={hosts}&target_session_attrs=read-write"
 
     def create_database(self, name: str) -> str:
-        """Create one; its address."""
         with self._connect() as connection:
             connection.execute(f'CREATE DATABASE "{name}"')
         return self.url(name)
 
     def cut_connections(self) -> int:
-        """End every connection of a program; how many there were."""
         with self._connect() as connection:
             others = "backend_type = 'client backend' AND pid <> pg_backend_pid()"
             found = connection.execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {others}")
@@ -70,7 +68,6 @@ class PostgresPair:
         self._primary, self._standby = self._standby, self._primary
 
     def stop(self) -> None:
-        """End whatever runs."""
         for each in (self._primary, self._standby):
             if (each / "postmaster.pid").exists():
                 self._stop(each)

@@ -48,11 +48,9 @@ class Figures:
         self._write(most=values)
 
     def progress(self, done: int, total: int) -> None:
-        """Tell how far this test is."""
         self._write(progress=[done, total])
 
     def test_ended(self) -> None:
-        """Tell that one more test has ended."""
         self._write(tests=1)
 
     def _write(self, **line: object) -> None:

@@ -18,8 +18,6 @@ _STYLES = re.compile("\x1b\\[[0-9;]*m")
 
 @dataclass(frozen=True)
 class Shown:
-    """What a command wrote at its terminal, and on standard error."""
-
     code: int
     lines: list[str]
     err: str

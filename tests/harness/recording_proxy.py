@@ -60,7 +60,6 @@ class RecordingProxy:
 
 @asynccontextmanager
 async def recording_proxy(target: str) -> AsyncIterator[RecordingProxy]:
-    """A running proxy on a free port of this machine."""
     listener = socket.create_server(("127.0.0.1", 0))
     proxy = RecordingProxy(target, f"http://127.0.0.1:{listener.getsockname()[1]}/")
     server = uvicorn.Server(uvicorn.Config(proxy, lifespan="off", log_config=None, date_header=False))

@@ -67,8 +67,6 @@ class ResultMessage:
 
 
 class Door(Protocol):
-    """Where a laboratory system puts its messages."""
-
     async def send(self, message: ResultMessage) -> None:
         """Hand in a message, and wait until it was taken."""
         ...
@@ -108,8 +106,6 @@ _FILE_TIME = 1_772_000_000
 
 @dataclass
 class _FolderDoor:
-    """Files in CSV or JSON."""
-
     adapter: FolderAdapter
     folder: Path
     is_json: bool
@@ -199,7 +195,6 @@ async def _hl7_door(inbox: Inbox, folder: Path) -> AsyncIterator[Door]:
 
 
 def _as_json(message: ResultMessage) -> bytes:
-    """The published form."""
     observation = {
         "code": {"code": message.code},
         "status": message.status,

@@ -202,11 +202,9 @@ class Laboratory:
         return None if name is None else self.world.order_key_of(self.tasks[name])
 
     def _line(self, name: str | None) -> str | None:
-        """The key of the first line of an order, whether it was polled or not."""
         return None if name is None else line_key(BASE, self.world.line_tasks(self.tasks[name])[0]["id"])
 
     async def reports(self) -> list[ReportRecord]:
-        """Everything that came in, by arrival."""
         with closing(sqlite3.connect(self.database)) as connection:
             keys = [ReportKey(key) for (key,) in connection.execute("SELECT key FROM reports ORDER BY sequence")]
         return await self.world.store.run(lambda uow: [uow.reports.get_for_update(key) for key in keys])

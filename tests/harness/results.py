@@ -174,7 +174,6 @@ class ResultsBench:
         return message
 
     async def run_due_jobs(self) -> bool:
-        """Do what is due now; whether anything was."""
         jobs = await claim_jobs(self.runner, tuple(JobKind), 10)
         for job in jobs:
             await self.runner.run(job)
@@ -197,7 +196,6 @@ class ResultsBench:
 
     @property
     def who(self) -> dict[str, Any]:
-        """Who decides, why and when."""
         return {"by": "ann", "note": "I asked", "now": self.clock.now()}
 
     async def dismiss(self, report: ReportRecord) -> operator_results.ResultDecision:
@@ -216,7 +214,6 @@ class ResultsBench:
         return decided
 
     async def stuck_job(self) -> Job:
-        """The only job of the order that waits for an operator."""
         (job,) = [each for each in await self.jobs() if each.state in JOBS_NEEDING_OPERATOR]
         return job
 
@@ -246,7 +243,6 @@ class ResultsBench:
         return await self.store.run(lambda uow: uow.reports.get_for_update(report_key("lis", message)))
 
     async def report_states(self) -> list[ReportState]:
-        """The state of each message, in their order of arrival."""
         return [(await self.get_report(f"m{number}")).state for number in range(1, self.message_count + 1)]
 
     async def jobs(self, *, open_only: bool = True) -> tuple[Job, ...]:
@@ -265,15 +261,12 @@ class ResultsBench:
         return await self.store.run(lambda uow: uow.orders.get_for_update(self.order.key))
 
     async def clinic_reports(self) -> list[ReceivedReport]:
-        """What the clinic reads."""
         return await read_reports(self.partner, self.placed)
 
     async def order_status(self) -> Any:
         return await read_order_status(self.partner, self.placed)
 
     async def change_work_order(self, **changes: Any) -> None:
-        """Change what is stored of the laboratory system's part of the order."""
-
         def write(uow: Any) -> None:
             (part,) = uow.orders.work_orders(self.order.key)
             uow.orders.save_work_order(replace(part, **changes))
@@ -317,7 +310,6 @@ class ResultsBench:
 
 
 def refused(count: int | None = 1, *, status: int = 422, route: str = "POST /fhir/DiagnosticReport") -> FaultRule:
-    """The service refuses so many requests, or all of them."""
     return FaultRule(kind="status", status=status, route=route, count=count)
 
 

@@ -127,7 +127,6 @@ def fill(url: str) -> None:
 
 
 def content(url: str) -> Mapping[str, list[Mapping[str, Any]]]:
-    """Every row of every table."""
     with closing_engine(url) as engine, engine.connect() as connection:
         tables = _reflect(connection)
         return {table.name: [dict(row) for row in connection.execute(table.select()).mappings()] for table in tables}

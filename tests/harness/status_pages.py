@@ -85,7 +85,6 @@ def make_line(order: OrderKey, key: str, at: datetime, **fields: Any) -> LineRec
 
 
 async def receive_message(page: Any, name: str, content: LabMessage, source: str = "folder") -> ReportKey:
-    """A message comes in, and is matched as the worker would."""
     await StoreInbox(page.context.store, page.clock, source).accept(name, content)
     key = report_key(source, name)
     await page.write(lambda uow: page.context.create_matcher().match(uow, key, page.clock.now()))
@@ -94,7 +93,6 @@ async def receive_message(page: Any, name: str, content: LabMessage, source: str
 
 
 def report_now(page: Any, *observations: ReportedObservation, **fields: Any) -> LabReport:
-    """A final report of this moment."""
     now = page.clock.now()
     return make_report(*observations, **{"effective": now, "issued": now, **fields})
 
@@ -121,7 +119,6 @@ async def unmatched_result(page: Any, **fields: Any) -> ReportKey:
 
 
 async def late_result(page: Any) -> ReportKey:
-    """A result for the order that was withdrawn."""
     return await receive_message(
         page, "late.json", report_now(page, haemoglobin("13.20"), report_id="late-1", order=WITHDRAWN_ORDER, version=2)
     )

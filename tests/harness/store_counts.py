@@ -43,7 +43,6 @@ class StoreCounts:
 
     @property
     def transactions(self) -> int:
-        """All transactions, read-only ones too."""
         return self.commits + self.rollbacks + self.read_only
 
     def report(self) -> str:
@@ -82,7 +81,6 @@ class StoreCounts:
 
 @contextmanager
 def count_store(store: SqlStore) -> Iterator[StoreCounts]:
-    """Count what `store` does inside the block."""
     engines: tuple[Engine, ...] = (store._engine, store._reading_engine)  # a test looks from the side of the database
     counts = StoreCounts()
     listeners: tuple[tuple[str, Callable[..., Any]], ...] = (

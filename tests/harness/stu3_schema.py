@@ -100,7 +100,6 @@ def is_checked(resource_type: object) -> bool:
 
 
 def as_json(resource: Any) -> Any:
-    """The resource as any JSON library reads it."""
     return msgspec.json.decode(exact_json.dumps(resource))
 
 

@@ -29,7 +29,6 @@ class TokenService:
         return f"http://127.0.0.1:{self.port}/"
 
     def expire(self) -> None:
-        """The token that everybody has is good no more."""
         with self.lock:
             self.expired = True
 
@@ -54,7 +53,6 @@ class TokenService:
 
 @contextmanager
 def token_service() -> Iterator[TokenService]:
-    """Serve on a free port of this machine."""
     service = TokenService()
 
     class Handler(BaseHTTPRequestHandler):

@@ -86,7 +86,6 @@ class ToThisMachine(httpx.AsyncHTTPTransport):
 
 
 def agent_settings(folder: Path) -> Settings:
-    """The settings of the agent whose database and folders are in `folder`."""
     folders = {"orders": str(folder / ORDERS), "results": str(folder / RESULTS), "settle": 0}
     return make_settings(
         store={"url": f"sqlite:///{folder / DATABASE}", "encryption_keys": [KEY]},
@@ -152,7 +151,6 @@ class TracedAgent:
         await self.store.close()
 
     async def _run_jobs(self) -> int:
-        """Run what is due, one job after the other; how many there were."""
         ran = 0
         kinds = frozenset(self.runner.handlers) - self.held
         with suppress(StoreUnreachableError):

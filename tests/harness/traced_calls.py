@@ -49,7 +49,6 @@ class Fault(Enum):
 
     @property
     def exit_code(self) -> int | None:
-        """Of a process that it kills."""
         return {Fault.KILLED_BEFORE: -signal.SIGKILL, Fault.KILLED_AFTER: -signal.SIGUSR2}.get(self)
 
 
@@ -109,7 +108,6 @@ def traced(process: int, log: Path, *options: str) -> Iterator[None]:
 
 
 def listing() -> tuple[str, ...]:
-    """Options that log all calls."""
     return ("-e", f"trace={','.join(CALLS)}")
 
 

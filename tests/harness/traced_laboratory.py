@@ -104,13 +104,11 @@ class TracedLaboratory:
     # --- the agent
 
     def list_calls(self, phase: str) -> list[TracedCall]:
-        """Go through a phase undisturbed; the calls that it made on files."""
         log = self.folder / "calls.log"
         assert self._start(phase, listing(), log) == 0, self.describe()
         return parse_calls(log.read_text(), self.folder, {self.order_key: "ORDER"})
 
     def go_through(self, phase: str) -> None:
-        """Go through a phase undisturbed."""
         assert self._start(phase) == 0, self.describe()
 
     def fail(self, phase: str, call: TracedCall, fault: Fault) -> Outcome:
@@ -231,7 +229,6 @@ class TracedLaboratory:
             return [name for (name,) in connection.execute("SELECT condition FROM alerts ORDER BY opened_at")]
 
     def describe(self) -> str:
-        """What a failing assertion tells."""
         return f"{self.about}\n{self.log.read_text()[-6000:]}"
 
 

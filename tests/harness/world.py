@@ -135,7 +135,6 @@ class SimulatedAgent:
         self.running: set[asyncio.Task[None]] = set()
 
     async def run_jobs(self, *kinds: JobKind, limit: int = 4) -> int:
-        """Claim what is due and run it concurrently; how many jobs there were."""
         jobs = await claim_jobs(self.runner, kinds or tuple(self.runner.handlers), limit)
         await asyncio.gather(*(self.runner.run(job) for job in jobs))
         return len(jobs)
@@ -147,7 +146,6 @@ class SimulatedAgent:
         task.add_done_callback(self.running.discard)
 
     async def wait_idle(self) -> None:
-        """Wait until nothing runs in the background."""
         while self.running:
             await asyncio.wait(self.running)
 
@@ -240,7 +238,6 @@ class World:
         return dict(json.loads(kept.body))
 
     def all_tasks(self) -> list[dict[str, Any]]:
-        """Every Task that was placed, of every order."""
         return [
             self.get_task(task) for order in self.placed for task in (order, *(each["id"] for each in self.line_tasks(order)))
         ]
@@ -250,19 +247,16 @@ class World:
         return [json.loads(one.body) for one in found]
 
     def subject_of(self, line_task: dict[str, Any]) -> str:
-        """Reference of the patient of a line Task's ProcedureRequest, as the partner writes it."""
         kept = self.service.resources.find(Ref("ProcedureRequest", line_task["basedOn"][0]["reference"].rsplit("/", 1)[-1]))
         assert kept is not None
         return str(json.loads(kept.body)["subject"]["reference"])
 
     def item_of(self, line_task: dict[str, Any]) -> str:
-        """The item that a line Task's ProcedureRequest orders."""
         kept = self.service.resources.find(Ref("ProcedureRequest", line_task["basedOn"][0]["reference"].rsplit("/", 1)[-1]))
         assert kept is not None
         return str(json.loads(kept.body)["code"]["coding"][0]["code"])
 
     def update_task(self, task_id: str, **fields: Any) -> None:
-        """The partner changes fields of a Task in its newest version."""
         kept = self.service.resources.find(Ref("Task", task_id))
         assert kept is not None
         updates.update(self.service, kept.ref, json.loads(kept.body) | fields, self.clinic, kept.etag())
@@ -307,7 +301,6 @@ class World:
         return {(right, self.laboratory.guid) for right in rights}
 
     def edit_task(self, task_id: str) -> None:
-        """The partner adds a note to a Task."""
         text = uuid.UUID(int=self.rng.getrandbits(128)).hex
         self.update_task(task_id, note=[*self.get_task(task_id).get("note", []), {"text": text}])
         self.edits.setdefault(task_id, []).append(text)
@@ -321,7 +314,6 @@ class World:
         return True
 
     def status_history(self, task_id: str) -> list[str]:
-        """The statuses that a Task ever had, oldest first."""
         kept = self.service.resources.find(Ref("Task", task_id))
         assert kept is not None
         return [str(json.loads(body)["status"]) for body in reversed(self.service.store.versions(kept))]

@@ -27,7 +27,6 @@ _FAILED, _INTERRUPTED = 1, 130
 
 
 def main() -> int:
-    """Run what the command line asks for."""
     given = _parser().parse_args()
     by_name = {each.name: each for each in PROOFS}
     if unknown := sorted(set(given.names) - set(by_name)):

@@ -51,8 +51,6 @@ ADDRESSES = (
 
 @dataclass
 class Seen:
-    """What came to the listeners."""
-
     own_port: int = 0
     foreign_port: int = 0
     trick: str = ""

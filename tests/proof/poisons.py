@@ -205,7 +205,6 @@ class _Inbox:
         return tuple(str(each.key) for each in await _open_alerts(self.store))
 
     async def dismiss(self) -> None:
-        """Let an operator dismiss what was refused."""
         await RefusedMessageDesk(self.store, self.clock, None).dismiss_all(self.source, **_WHO)  # type: ignore[arg-type]
 
     async def left_open(self) -> tuple[str, ...]:

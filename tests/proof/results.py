@@ -21,8 +21,6 @@ _UNITS = {"s": "s", "h": "h", "mb": "MB"}
 
 
 class Verdict(StrEnum):
-    """What a run says of its proof."""
-
     HOLDS = "holds"
     IN_PART = "holds in part"
     """All that ran passed, and something could not run here."""
@@ -64,7 +62,6 @@ class Result:
 
     @property
     def seconds(self) -> float:
-        """What all of it took."""
         return self.test_seconds + self.variant_seconds
 
     @property
@@ -93,7 +90,6 @@ class Result:
 
     @property
     def fails(self) -> bool:
-        """Whether something was found that is not as it should be."""
         return self.verdict in {Verdict.FAILS, Verdict.VARIANT_LIVES}
 
     def is_better_than(self, published: Result | None) -> bool:
@@ -112,7 +108,6 @@ class Result:
         return (mine, self.date) >= (others, published.date)
 
     def save(self, folder: Path) -> None:
-        """Keep it for the next run."""
         folder.mkdir(parents=True, exist_ok=True)
         (folder / f"{self.name}.json").write_text(json.dumps(self.describe(), indent=2) + "\n")
 
@@ -244,7 +239,6 @@ def format_headlines(headlines: Sequence[Headline], results: Mapping[str, Result
 
 
 def missing_reasons(results: Iterable[Result]) -> list[str]:
-    """Each reason why something could not run, once, with the proofs."""
     proofs = dict[str, list[str]]()
     for result in results:
         for reason in dict.fromkeys(result.missing):

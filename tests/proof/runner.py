@@ -48,8 +48,6 @@ _TURNS = 4
 
 
 class ProofRun:
-    """The proofs of one call, side by side."""
-
     def __init__(
         self, folder: Path, *, share: float = 1.0, again: bool = False, variants_only: bool = False, root: Path = ROOT
     ) -> None:
@@ -285,5 +283,4 @@ def _hash_files(root: Path, parts: Sequence[str], before: str) -> str:
 
 
 def say(text: str) -> None:
-    """Tell whoever sits in front of it."""
     print(f"{datetime.now():%H:%M:%S} {text}", flush=True)  # noqa: T201, DTZ005

@@ -68,7 +68,6 @@ def sent_bodies_are_valid_stu3() -> None:
 
 @pytest.fixture(autouse=True)
 def quiet() -> None:
-    """Nobody reads the log of so many failures."""
     structlog.configure(processors=[_drop])
 
 
@@ -295,8 +294,6 @@ async def _jump_clock(seed: int, jump: timedelta) -> None:
 
 
 class _SlowLis(FaultyLis):
-    """A laboratory system that takes its time with an order."""
-
     def __init__(self, lis: SimulatedLis, injector: FaultInjector, inbox: Inbox) -> None:
         super().__init__(lis, injector, inbox)
         self.is_entered = False
@@ -325,7 +322,6 @@ class _JumpingClock:
         self._zero += by
 
     async def look(self) -> None:
-        """The looks of a worker, each second."""
         await self._dispatcher.look()
         await self._watch.look()
 

@@ -74,7 +74,6 @@ class Disturbance:
         self.figures.add(stopped_beyond_the_lease=1)
 
     async def cut(self) -> None:
-        """End all connections, several times."""
         for _ in range(3):
             self.figures.add(connections_cut=await asyncio.to_thread(self.pair.cut_connections))
             await asyncio.sleep(0.2)

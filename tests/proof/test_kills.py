@@ -38,7 +38,6 @@ def combinations() -> list[Combination]:
 
 @pytest.fixture
 def postgres(request: pytest.FixtureRequest) -> Callable[[], str]:
-    """Asks for a database of PostgreSQL where one is needed."""
     return lambda: str(request.getfixturevalue("postgres_url"))
 
 

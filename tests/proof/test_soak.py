@@ -70,7 +70,6 @@ class ForgetfulExchange(StandInExchange):
         self._written: dict[datetime, list[tuple[str, str]]] = defaultdict(list)
 
     def forget(self) -> None:
-        """Forget what is older than a day."""
         limit = self._clock.now() - timedelta(days=1)
         for hour in [each for each in self._written if each < limit]:
             for kind, each in self._written.pop(hour):
@@ -90,8 +89,6 @@ class ForgetfulExchange(StandInExchange):
 
 
 class OwnLabels:
-    """A clinic with barcodes of its own."""
-
     async def labels(self, basket: Basket, tubes: tuple[Tube, ...], version: str) -> tuple[TubeLabels, ...]:
         return tuple(TubeLabels() for _ in tubes)
 
@@ -126,7 +123,6 @@ class Month:
         self.completed = 0
 
     async def run(self, told: Callable[[int, int], None]) -> list[DayFigures]:
-        """All days; the figures of each."""
         await self.components.catalogue_cache.refresh()
         history = self.components.catalogue_cache.view()
         assert history is not None
@@ -231,7 +227,6 @@ async def test_month_of_a_busy_laboratory_stays_flat(tmp_path: Path, figures: Fi
 
 
 def plot(days: Sequence[DayFigures]) -> None:
-    """Draw what was measured, where the table of the proofs lies."""
     if (folder := os.environ.get("LAB_PROOF_FIGURES")) is not None:
         lines = {
             "database, MB": [each.database_mb for each in days],

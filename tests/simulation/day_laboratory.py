@@ -76,7 +76,6 @@ class DayLaboratory:
                 lis.name_message = _name_by_content
 
     def find_line(self, key: LineKey) -> tuple[str, LabOrder, OrderLine] | None:
-        """The system that has a line and works on it, with the order there."""
         for name, lis in self.systems.items():
             for order in lis.submitted:
                 for line in order.lines:
@@ -189,7 +188,6 @@ class DayLaboratory:
 
 
 def barcodes_of(order: LabOrder) -> set[str]:
-    """The barcodes of the tubes of an order."""
     return {tube.barcode for each in order.specimens for tube in each.containers if tube.barcode}
 
 

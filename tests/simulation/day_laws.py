@@ -26,8 +26,6 @@ _SETTLED = {ReportState.DELIVERED, ReportState.SUPERSEDED, ReportState.DISMISSED
 
 @dataclass
 class DayLaws(Invariants):
-    """The laws of all simulations, and those about results."""
-
     run: DayRun
     checked: int = 0
     """Laws that were checked, each time anew."""
@@ -38,7 +36,6 @@ class DayLaws(Invariants):
     _seen_writes: int = 0
 
     def count(self, laws: int) -> None:
-        """Count laws that were checked."""
         self.checked += laws
 
     async def check_after_step(self) -> int:

@@ -47,7 +47,6 @@ class DayPlan:
 
 
 def plan_day(seed: object) -> DayPlan:
-    """The plan that belongs to a seed."""
     rng = Random(f"plan of {seed!r}")
     options = {
         "acknowledge_status": rng.choice([None, None, "accepted"]),

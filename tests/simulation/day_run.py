@@ -295,7 +295,6 @@ class DayRun(Simulation):
         self.counts["shared_tubes"] += step.kind != "order"
 
     def _clock(self, step: Step) -> None:
-        """The clocks of the laboratory systems are put right by so many seconds."""
         self.laboratory.clock += timedelta(seconds=step.more)
         self.counts["clocks"] += 1
 
@@ -480,7 +479,6 @@ class DayRun(Simulation):
 
 
 def replace_depth(step: Step) -> Step:
-    """The same step, at once."""
     return step._replace(depth=0)
 
 

@@ -146,11 +146,9 @@ class Simulation:
         return all(closed) and not any([await self.world.jobs(order.task) for order in orders])
 
     def submitted(self) -> list[tuple[str, LabOrder]]:
-        """What the laboratory systems have got, each with its name."""
         return [(name, order) for name, lis in self.world.systems.items() for order in lis.submitted]
 
     def line_key(self, task: str) -> LineKey:
-        """The key that a line has by its Task."""
         return line_key(self.world.settings.exchange.base_url, task)  # type: ignore[arg-type]
 
     def repeated(self, order: SimulatedOrder) -> bool:
@@ -311,12 +309,9 @@ class SimulationRun(Simulation):
 
 @dataclass
 class Invariants:
-    """What must hold once nothing happens any more."""
-
     run: Simulation
 
     async def check(self) -> None:
-        """Check every law for every order."""
         seen = await self.run.known_orders()
         assert all(order in seen or order.task in self.run.world.ended_by_partner for order in self.run.orders)
         await self.check_at_any_time()

@@ -29,14 +29,12 @@ class Trace:
         self.length = 0
 
     def note(self, text: str) -> None:
-        """Add to it."""
         self._digest.update(text.encode() + b"\n")
         self.length += 1
         if self.lines is not None:
             self.lines.append(text)
 
     def digest(self) -> str:
-        """The digest of what was noted until now."""
         return self._digest.hexdigest()
 
 
@@ -52,7 +50,6 @@ class TracedStore:
         self.on_jobs_due = store.on_jobs_due
 
     async def run(self, work: Callable[[UnitOfWork], T]) -> T:
-        """Run a unit of work, and note what it has written."""
         unit: _TracedUnitOfWork | None = None
 
         def traced(uow: UnitOfWork) -> T:
@@ -77,7 +74,6 @@ class TracedStore:
                     self._ended.add(job.id)
 
     async def run_read_only(self, work: Callable[[UnitOfWork], T]) -> T:
-        """Run what only reads."""
         return await self._store.run_read_only(work)
 
     def __getattr__(self, name: str) -> Any:

@@ -77,7 +77,6 @@ def _try_functions(changes: list[Change], outcomes: Outcomes, left_file: Path, p
 
 
 def main() -> None:
-    """Try what the command line asks for."""
     parser = argparse.ArgumentParser(prog="python -m tests.proof.mutation", description=__doc__)
     parser.add_argument("file", type=Path)
     parser.add_argument("packages", nargs="+")

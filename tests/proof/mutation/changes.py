@@ -42,13 +42,11 @@ class Change:
     key: str
 
     def edit(self) -> str:
-        """The text of the module with the change."""
         text = file_of(self.module).read_text()
         return text[: self.start] + self.new + text[self.end :]
 
 
 def file_of(module: str) -> Path:
-    """Where the module lies."""
     path = ROOT.joinpath(*module.split("."))
     return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
 
@@ -60,7 +58,6 @@ def modules_of(package: str) -> list[str]:
 
 
 def changes_of(module: str) -> list[Change]:
-    """All changes of a module, in the order of their places."""
     wrapper = MetadataWrapper(cst.parse_module(file_of(module).read_text()), unsafe_skip_copy=True)
     visitor = _Visitor(module, wrapper)
     wrapper.module.visit(visitor)
@@ -68,8 +65,6 @@ def changes_of(module: str) -> list[Change]:
 
 
 class _Visitor(cst.CSTVisitor):
-    """Collects the changes of one module."""
-
     def __init__(self, module: str, wrapper: MetadataWrapper) -> None:
         self.changes: list[Change] = []
         self._module = module

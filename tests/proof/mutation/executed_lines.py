@@ -29,7 +29,6 @@ class LineRecorder:
         self._seen: set[Line] = set()
 
     def __enter__(self) -> set[Line]:
-        """The lines, as they come."""
         self._seen = set()
         sys.settrace(self._trace_call)
         return self._seen
@@ -84,7 +83,6 @@ class TestChoice:
         return self._at_definition[module]
 
     def _is_own(self, test: str, module: str) -> bool:
-        """Whether it is in the file of the module's own tests."""
         return self._files[test].endswith(f"/test_{module.rpartition('.')[2]}.py")
 
     def _of_importers(self, module: str) -> Iterator[str]:
@@ -111,7 +109,6 @@ _OF_EVERY_MODULE = "tests.harness.field_defaults"
 
 
 def _importers(files: Iterable[str]) -> dict[str, set[str]]:
-    """Of each test file, the modules that it imports."""
     return {file: _imports_of(Path(file).read_text()) for file in files}
 
 

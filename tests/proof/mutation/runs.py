@@ -57,12 +57,10 @@ class Outcomes:
         return {each["key"]: each["outcome"] for each in map(json.loads, lines)}
 
     def add(self, change: Change, outcome: str) -> None:
-        """Note one."""
         with self._file.open("a") as file:
             file.write(json.dumps({"key": change.key, "outcome": outcome}) + "\n")
 
     def progress(self, done: int) -> None:
-        """Tell how far it is."""
         FIGURES.progress(done, self._total)
 
 
