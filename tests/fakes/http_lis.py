@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from tests.harness.canned_server import QuietHandler
 from tests.harness.clock import DEADLINE
 
 AGENT_SECRET, LIS_SECRET = "the-secret-of-the-agent", "the-secret-of-the-lis"
@@ -44,14 +45,14 @@ class HttpLis:
         self._lock = threading.Lock()
         lis = self
 
-        class Handler(BaseHTTPRequestHandler):
+        class Handler(QuietHandler, BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
 
             def do_GET(self) -> None:
                 if self.is_switched_off():
                     return
                 key = self.path.rsplit("/", 1)[-1]
-                self.answer(200 if key in lis.orders or key == "health" else 404, {}, b"{}")
+                self.answer(200 if key in lis.orders or key == "health" else 404, b"{}")
 
             def is_switched_off(self) -> bool:
                 """Whether the call came on a connection that was open before."""
@@ -61,22 +62,12 @@ class HttpLis:
             def do_POST(self) -> None:
                 if self.is_switched_off():
                     return
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                answer = lis.handle_post(self.path, self.headers, body)
+                answer = lis.handle_post(self.path, self.headers, self.read_body())
                 if answer is None:
                     self.close_connection = True
                 else:
-                    self.answer(*answer)
-
-            def answer(self, status: int, more: dict[str, str], body: bytes) -> None:
-                self.send_response(status)
-                for name, value in {**more, "Content-Length": str(len(body))}.items():
-                    self.send_header(name, value)
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, *_: object) -> None:
-                pass
+                    status, more, body = answer
+                    self.answer(status, body, more)
 
         self._handler = Handler
         self._listen(0)

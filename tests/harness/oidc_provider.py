@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import hashlib
 import html
 import json
 import secrets
-import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -16,9 +14,10 @@ from datetime import datetime
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
-import uvicorn
 from joserfc import jwt
 from joserfc.jwk import RSAKey
+
+from tests.harness.canned_server import serving_app
 
 CLIENT_ID = "status-page"
 CLIENT_SECRET = "provider's secret: +/%"
@@ -124,13 +123,7 @@ class Provider:
 @asynccontextmanager
 async def oidc_provider(now: Callable[[], datetime], host: str = "127.0.0.1") -> AsyncIterator[Provider]:
     """A running provider on a free port of this machine, which calls itself `host`."""
-    listener = socket.create_server(("127.0.0.1", 0))
-    provider = Provider(f"http://{host}:{listener.getsockname()[1]}", now)
-    server = uvicorn.Server(uvicorn.Config(provider, lifespan="off", log_config=None))
-    serving = asyncio.create_task(server.serve(sockets=[listener]))
-    try:
+    provider = Provider("", now)
+    async with serving_app(provider) as port:
+        provider.issuer = f"http://{host}:{port}"
         yield provider
-    finally:
-        server.should_exit = True
-        await serving
-        listener.close()

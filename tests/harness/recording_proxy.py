@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -12,8 +10,8 @@ from email.utils import format_datetime
 from typing import Any
 
 import httpx
-import uvicorn
 
+from tests.harness.canned_server import serving_app
 from tests.harness.clock import DEADLINE
 
 _HOP_BY_HOP = {b"host", b"connection", b"content-length", b"transfer-encoding", b"keep-alive"}
@@ -60,13 +58,7 @@ class RecordingProxy:
 
 @asynccontextmanager
 async def recording_proxy(target: str) -> AsyncIterator[RecordingProxy]:
-    listener = socket.create_server(("127.0.0.1", 0))
-    proxy = RecordingProxy(target, f"http://127.0.0.1:{listener.getsockname()[1]}/")
-    server = uvicorn.Server(uvicorn.Config(proxy, lifespan="off", log_config=None, date_header=False))
-    serving = asyncio.create_task(server.serve(sockets=[listener]))
-    try:
+    proxy = RecordingProxy(target, "")
+    async with serving_app(proxy, date_header=False) as port:
+        proxy.url = f"http://127.0.0.1:{port}/"
         yield proxy
-    finally:
-        server.should_exit = True
-        await serving
-        listener.close()

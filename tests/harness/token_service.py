@@ -7,8 +7,10 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from urllib.parse import parse_qs
+
+from tests.harness.canned_server import QuietHandler, serving
 
 FIRST_ACCESS, FIRST_REFRESH = "access-0", "refresh-0"
 
@@ -55,39 +57,19 @@ class TokenService:
 def token_service() -> Iterator[TokenService]:
     service = TokenService()
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(QuietHandler, BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
         def do_GET(self) -> None:
             allowed = service.lets_in(self.headers.get("Authorization"))
-            self._answer(200 if allowed else 401, {"resourceType": "Task", "id": "1", "meta": {"versionId": "1"}})
+            self.answer_json(200 if allowed else 401, {"resourceType": "Task", "id": "1", "meta": {"versionId": "1"}})
 
         def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"]))
-            found = service.renew(parse_qs(body.decode()))
-            self._answer(400 if found is None else 200, found or {"error": "invalid_grant"})
+            found = service.renew(parse_qs(self.read_body().decode()))
+            self.answer_json(400 if found is None else 200, found or {"error": "invalid_grant"})
 
-        def _answer(self, status: int, body: object) -> None:
-            content = json.dumps(body).encode()
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
+        def answer_json(self, status: int, body: object) -> None:
+            self.answer(status, json.dumps(body).encode(), {"Content-Type": "application/json"})
 
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name of the standard library
-            """Nothing."""
-
-    class Server(ThreadingHTTPServer):
-        request_queue_size = 256
-
-    server = Server(("127.0.0.1", 0), Handler)
-    service.port = server.server_port
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-    thread.start()
-    try:
+    with serving(Handler) as service.port:
         yield service
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import socket
-import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
+
+from tests.harness.canned_server import QuietHandler, serving
 
 ADDRESSES = (
     # another port, host or scheme
@@ -72,18 +73,18 @@ def listeners() -> Iterator[Seen]:
     """Serve both: the service on a port of 127.0.0.1, and what is foreign on the other addresses and on another port."""
     seen = Seen()
     with ExitStack() as stack:
-        own = stack.enter_context(_serving(_service(seen), ("127.0.0.1", 0)))
-        foreign = stack.enter_context(_serving(_foreign(seen), ("127.0.0.1", 0)))
+        own = stack.enter_context(serving(_service(seen), ("127.0.0.1", 0)))
+        foreign = stack.enter_context(serving(_foreign(seen), ("127.0.0.1", 0)))
         seen.own_port, seen.foreign_port = own, foreign
-        stack.enter_context(_serving(_foreign(seen), ("127.0.0.2", own)))
+        stack.enter_context(serving(_foreign(seen), ("127.0.0.2", own)))
         for port in (own, foreign):
             if socket.has_ipv6:
-                stack.enter_context(_serving(_foreign(seen), ("::1", port)))
+                stack.enter_context(serving(_foreign(seen), ("::1", port)))
         yield seen
 
 
-def _service(seen: Seen) -> type[BaseHTTPRequestHandler]:
-    class Service(BaseHTTPRequestHandler):
+def _service(seen: Seen) -> type[QuietHandler]:
+    class Service(QuietHandler, BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
         def do_GET(self) -> None:
@@ -102,7 +103,7 @@ def _service(seen: Seen) -> type[BaseHTTPRequestHandler]:
                 self._answer(404, {"resourceType": "OperationOutcome", "issue": []})
 
         def do_POST(self) -> None:
-            self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            self.read_body()
             if self.path == "/connect/token":
                 self._answer(200, {"access_token": "secret", "expires_in": 86_400})
                 return
@@ -121,22 +122,14 @@ def _service(seen: Seen) -> type[BaseHTTPRequestHandler]:
 
         def _answer(self, status: int, body: object, **headers: str) -> None:
             content = b"" if body is None else json.dumps(body).encode()
-            self.send_response(status)
-            self.send_header("Content-Type", "application/fhir+json")
-            self.send_header("Content-Length", str(len(content)))
-            for name, value in headers.items():
-                self.send_header(name, value.encode().decode("latin-1"))
-            self.end_headers()
-            self.wfile.write(content)
-
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name of the standard library
-            """Nothing."""
+            raw = {name: value.encode().decode("latin-1") for name, value in headers.items()}
+            self.answer(status, content, {"Content-Type": "application/fhir+json", **raw})
 
     return Service
 
 
-def _foreign(seen: Seen) -> type[BaseHTTPRequestHandler]:
-    class Foreign(BaseHTTPRequestHandler):
+def _foreign(seen: Seen) -> type[QuietHandler]:
+    class Foreign(QuietHandler, BaseHTTPRequestHandler):
         def setup(self) -> None:
             super().setup()
             seen.foreign.append(repr(seen.trick))
@@ -150,31 +143,4 @@ def _foreign(seen: Seen) -> type[BaseHTTPRequestHandler]:
         def do_POST(self) -> None:
             self.do_GET()
 
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name of the standard library
-            """Nothing."""
-
     return Foreign
-
-
-class _Server(ThreadingHTTPServer):
-    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
-        self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
-        super().__init__(address, handler)
-
-    def server_bind(self) -> None:
-        socket.socket.bind(self.socket, self.server_address)  # type: ignore[arg-type]  # no look for a name, which takes long
-        self.server_address = self.socket.getsockname()
-        self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
-
-
-@contextmanager
-def _serving(handler: type[BaseHTTPRequestHandler], address: tuple[str, int]) -> Iterator[int]:
-    server = _Server(address, handler)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-    thread.start()
-    try:
-        yield server.server_port
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
