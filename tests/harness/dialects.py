@@ -11,15 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from lab_agent import exact_json
-from lab_agent.domain.ids import LineKey, OrderKey, ResourceId
-from lab_agent.domain.records import LabelUse, LineRecord, OrderRecord
-from lab_agent.domain.state_machines import LineState, OrderState, WorkOrderState
-from lab_agent.domain.work_orders import WorkOrder
+from lab_agent.domain.ids import LineKey, OrderKey
 from lab_agent.mappings.loader import COLUMNS
 from lab_agent.ports.repositories import UnitOfWork
 from lab_agent.workbench.map_lines import TomlLine, add_lines, split_table
+from tests.harness import results
 from tests.harness.paths import ROOT
-from tests.harness.results import BenchOrder
+from tests.harness.results import BenchOrder, make_order
 
 FOLDER = ROOT / "tests" / "dialects"
 ORDER = OrderKey("RDIALECTAAAAAAAA")
@@ -106,43 +104,10 @@ def put_order(uow: UnitOfWork, dialect: Dialect) -> None:
         for number, (item, code) in enumerate(dialect.tests.items())
     ]
     tree = {"lines": lines, "specimens": [{"id": "s1", "containers": [{"barcode": barcode}]}]}
-    uow.orders.add(
-        OrderRecord(
-            key=ORDER,
-            task_id=ResourceId("t1"),
-            state=OrderState.HANDED_OVER,
-            seen_at=_SINCE,
-            changed_at=_SINCE,
-            contract="C-100",
-            counterparty="clinic",
-            patient_reference="Patient/p1",
-            received=exact_json.dumps([]),
-            lab_order=exact_json.dumps(tree),
-        )
-    )
-    part = WorkOrder(
-        order=ORDER,
-        adapter="hl7v2",
-        state=WorkOrderState.HANDED_OVER,
-        changed_at=_SINCE,
-        accession=dialect.table.get("accession"),
-    )
-    uow.orders.save_work_order(part)
-    for number, item in enumerate(dialect.tests):
-        uow.orders.add_line(
-            LineRecord(
-                key=line_key(number),
-                order=ORDER,
-                task_id=ResourceId(f"t1-{number}"),
-                procedure_request_id=ResourceId(f"pr-{number}"),
-                item=item,
-                adapter="hl7v2",
-                state=LineState.ACCEPTED,
-                changed_at=_SINCE,
-            )
-        )
-    use = LabelUse(barcode=barcode, order=ORDER, line=line_key(0), specimen_id="s1", patient_reference="Patient/p1")
-    uow.orders.set_labels(ORDER, [use])
+    fields = {"counterparty": "clinic", "patient_reference": "Patient/p1", "received": exact_json.dumps([])}
+    order = make_order(ORDER, "t1", tree, at=_SINCE, **fields)
+    records = {line_key(number): (item, f"t1-{number}", f"pr-{number}") for number, item in enumerate(dialect.tests)}
+    results.put_order(uow, order, records, {barcode: line_key(0)}, "s1", dialect.table.get("accession"), "hl7v2")
 
 
 def ordered_patient(dialect: Dialect) -> dict[str, Any]:

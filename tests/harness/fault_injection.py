@@ -46,7 +46,6 @@ class FaultInjector:
     crashes: float = 0.0
     faults: float = 0.0
     dead: bool = False
-    crash_log: list[str] = field(default_factory=list)
     crash_after: int | None = None
     """Checkpoints until it crashes."""
     freeze_after: int | None = None
@@ -70,9 +69,7 @@ class FaultInjector:
         for _ in range(self.rng.randrange(4)):
             await asyncio.sleep(0)
         await self._maybe_freeze(name)
-        if not self.dead and (self._is_crash_due() or self.rng.random() < self.crashes):
-            self.crash_log.append(f"crash at {name}")
-            self.dead = True
+        self.dead = self.dead or self._is_crash_due() or self.rng.random() < self.crashes
         if self.dead:
             raise SimulatedCrash(name)
 

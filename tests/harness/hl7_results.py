@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -10,16 +9,12 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from lab_agent.lis.guard import GuardedInbox
-from lab_agent.lis.hl7v2 import Hl7v2Adapter, Hl7v2Settings
 from lab_agent.workflow.result_inbox import StoreInbox
 from lab_sandbox.partner.errors import Json
 from lab_sandbox.partner.result_reader import ReceivedReport
-from tests.harness.clock import DEADLINE
-from tests.harness.programs import free_port
+from tests.harness.hl7_wire import dialled, framed, running
 from tests.harness.results import ResultsBench
 
-_VT, _FS_CR = b"\x0b", b"\x1c\r"
 HEADER = "MSH|^~\\&|LIS|LAB|AGENT||20260303100000+0000||ORU^R01^ORU_R01|{}|P|2.5.1"
 
 
@@ -34,14 +29,9 @@ class Hl7Results:
     async def send(self, *segments: str, patient: str = "PID|1||X") -> str:
         """Send a message of these segments, after the PID; the code of the answer and its reason, such as `AE OBR 1: …`."""
         text = "\r".join((HEADER.format(f"M{next(self.numbers)}"), patient, *segments)) + "\r"
-        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
-        try:
-            writer.write(_VT + text.encode() + _FS_CR)
-            async with asyncio.timeout(DEADLINE):
-                answer = (await reader.readuntil(_FS_CR))[1:-2].decode().split("\r")
-        finally:
-            writer.close()
-            await writer.wait_closed()
+        async with dialled(self.port) as wire:
+            await wire.send(framed(text))
+            answer = (await wire.frame()).decode().split("\r")
         await self.bench.run_until_idle()
         reasons = [segment.split("|")[8] for segment in answer if segment.startswith("ERR|")]
         return " ".join((answer[1].split("|")[1], *reasons))
@@ -63,22 +53,9 @@ def reports_with(reports: list[ReceivedReport], wanted: Callable[[Json], bool]) 
 @asynccontextmanager
 async def results_over_mllp(bench: ResultsBench, folder: Path, mapping: str = "") -> AsyncIterator[Hl7Results]:
     """An adapter that listens for results, with the bench's store behind it; `mapping` is what differs from the default map."""
-    keys: dict[str, Any] = {}
+    keys: dict[str, Any] = {name: {"role": "server", "port": 0} for name in ("orders", "results")}
     if mapping:
-        (folder / "map.toml").write_text(mapping)
         keys["mapping"] = folder / "map.toml"
-    settings = Hl7v2Settings.model_validate(
-        {
-            "orders": {"role": "server", "port": free_port()},
-            "results": {"role": "server", "port": 0},
-            "folder": folder / "own",
-            "duplicates": "msh10",
-            **keys,
-        }
-    )
-    adapter = Hl7v2Adapter(settings, "hl7v2")
-    await adapter.start(GuardedInbox(StoreInbox(bench.store, bench.clock, "lis"), "hl7v2"))
-    try:
+        keys["mapping"].write_text(mapping)
+    async with running(folder, StoreInbox(bench.store, bench.clock, "lis"), **keys) as adapter:
         yield Hl7Results(bench, adapter.ports[1], count(1))
-    finally:
-        await adapter.stop()

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
-from tests.harness.clock import DEADLINE
+from tests.harness.hl7_wire import dialled, framed
 
 VT, FS, CR = b"\x0b", b"\x1c", b"\r"
 NAME = "Saltykova"
@@ -43,15 +42,9 @@ def adapter_table(folder: Path, mapping: Path, **keys: Any) -> dict[str, Any]:
 
 async def send(port: int, *messages: bytes) -> list[str]:
     """Send messages on one connection, each after the answer to the one before; the code of each answer (MSA-1)."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
     codes = []
-    try:
+    async with dialled(port) as wire:
         for message in messages:
-            writer.write(VT + message + FS + CR)
-            async with asyncio.timeout(DEADLINE):
-                answer = await reader.readuntil(FS + CR)
-            codes.append(answer.split(b"\rMSA|")[1][:2].decode())
-    finally:
-        writer.close()
-        await writer.wait_closed()
+            await wire.send(framed(message))
+            codes.append((await wire.frame()).split(b"\rMSA|")[1][:2].decode())
     return codes

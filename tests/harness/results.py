@@ -28,6 +28,7 @@ from lab_agent.exchange.client import ExchangeClient, http_options
 from lab_agent.http_client import HttpClient
 from lab_agent.mappings.loader import MappingCache
 from lab_agent.ports.lis import NoAdapters
+from lab_agent.ports.repositories import UnitOfWork
 from lab_agent.rules.catalogue_history import CatalogueHistory
 from lab_agent.serialization.identity import pack_identity
 from lab_agent.settings.exchange import UrlTemplateSettings
@@ -189,8 +190,7 @@ class ResultsBench:
 
     async def release(self, held: ReportRecord) -> operator_results.ResultDecision:
         """Let an operator release it, and let everything that follows happen."""
-        who: dict[str, Any] = {"by": "ann", "note": "I asked", "now": self.clock.now()}
-        decided = await operator_results.release_result(self.store, self.matcher, held.key, **who)
+        decided = await operator_results.release_result(self.store, self.matcher, held.key, **self.who)
         await self.run_until_idle()
         return decided
 
@@ -373,6 +373,34 @@ def haemoglobin(value: str, **fields: Any) -> ReportedObservation:
     return ReportedObservation(**{**given, **fields})
 
 
+def make_order(key: OrderKey, task: str, lab_order: Json, *, at: datetime = NOW, **fields: Any) -> OrderRecord:
+    """An order as it stands after the handover."""
+    given = {"state": OrderState.HANDED_OVER, "contract": "C-100", "lab_order": exact_json.dumps(lab_order), **fields}
+    return OrderRecord(key=key, task_id=ResourceId(task), seen_at=at, changed_at=at, **given)
+
+
+def put_order(
+    uow: UnitOfWork,
+    order: OrderRecord,
+    lines: Mapping[LineKey, tuple[str, str, str]],
+    labels: Mapping[str, LineKey],
+    specimen: str,
+    accession: str | None,
+    adapter: str = "lis",
+) -> None:
+    """Write such an order; `lines` are item, Task and ProcedureRequest of each, `labels` the lines of each barcode."""
+    key, at, patient = order.key, order.changed_at, order.patient_reference
+    uow.orders.add(order)
+    state = WorkOrderState.HANDED_OVER
+    uow.orders.save_work_order(WorkOrder(order=key, adapter=adapter, state=state, changed_at=at, accession=accession))
+    for line, (item, task, request) in lines.items():
+        ids = {"task_id": ResourceId(task), "procedure_request_id": ResourceId(request)}
+        accepted = LineState.ACCEPTED
+        uow.orders.add_line(LineRecord(key=line, order=key, item=item, adapter=adapter, state=accepted, changed_at=at, **ids))
+    tube = {"order": key, "specimen_id": specimen, "patient_reference": patient}
+    uow.orders.set_labels(key, [LabelUse(barcode=barcode, line=line, **tube) for barcode, line in labels.items()])
+
+
 async def _place_order(partner: PartnerClient, order: BenchOrder) -> Json:
     account = partner.account
     patient = await partner.create_patient(
@@ -422,60 +450,29 @@ def _order_bundle(account: PartnerAccount, patient: str, order: BenchOrder) -> J
 
 async def _store_submitted_order(bench: ResultsBench) -> None:
     """Write the order into the store as it stands after the handover."""
-    placed, key = bench.placed, bench.order.key
+    placed = bench.placed
     specimens = await bench.partner.search("Specimen", {})
     specimen = specimens[0]["id"]
     lab_order = {
         "lines": [
-            {
-                "key": bench.line_key(n),
-                "item": line.item,
-                "lab_code": bench.order.lab_codes[line.item],
-                "specimens": [specimen],
-            }
+            {"key": bench.line_key(n), "item": line.item, "lab_code": bench.order.lab_codes[line.item], "specimens": [specimen]}
             for n, line in enumerate(placed.lines)
         ],
         "specimens": [{"id": specimen, "containers": [{"barcode": bench.order.barcode}]}],
     }
-    order = OrderRecord(
-        key=key,
-        task_id=ResourceId(placed.order_task),
-        state=OrderState.HANDED_OVER,
-        seen_at=NOW,
-        changed_at=NOW,
-        contract="C-100",
+    order = make_order(
+        bench.order.key,
+        placed.order_task,
+        lab_order,
         requisition=Identifier(system="urn:clinic:orders", value="77"),
         counterparty=CLINIC_GUID,
         patient_reference=placed.patient,
         received=exact_json.dumps([await bench.partner.search("ProcedureRequest", {}), specimens]),
-        lab_order=exact_json.dumps(lab_order),
     )
-    lines = [
-        LineRecord(
-            key=bench.line_key(n),
-            order=key,
-            task_id=ResourceId(line.task),
-            procedure_request_id=ResourceId(line.procedure_request),
-            item=line.item,
-            adapter="lis",
-            state=LineState.ACCEPTED,
-            changed_at=NOW,
-        )
-        for n, line in enumerate(placed.lines)
-    ]
-    label = LabelUse(
-        barcode=bench.order.barcode, order=key, line=lines[0].key, specimen_id=specimen, patient_reference=placed.patient
-    )
+    lines = {bench.line_key(n): (line.item, line.task, line.procedure_request) for n, line in enumerate(placed.lines)}
 
     def write(uow: Any) -> None:
-        uow.orders.add(order)
-        at_lis = WorkOrder(
-            order=key, adapter="lis", state=WorkOrderState.HANDED_OVER, changed_at=NOW, accession=bench.order.accession
-        )
-        uow.orders.save_work_order(at_lis)
-        for line in lines:
-            uow.orders.add_line(line)
-        uow.orders.set_labels(key, [label])
+        put_order(uow, order, lines, {bench.order.barcode: bench.line_key(0)}, specimen, bench.order.accession)
         uow.commit()
 
     await bench.store.run(write)

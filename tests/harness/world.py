@@ -44,6 +44,7 @@ from lab_sandbox import order_creation, resources, search_results, updates
 from lab_sandbox.app import create_app
 from lab_sandbox.config import RuleSettings, SandboxConfig
 from lab_sandbox.references import Ref
+from lab_sandbox.resource_store import StoredResource
 from lab_sandbox.service import Service
 from tests.fakes.exchange_service import service_reachable
 from tests.harness.clock import VirtualClock
@@ -59,7 +60,7 @@ from tests.harness.fault_injection import (
     SimulatedLis,
 )
 from tests.harness.jobs import claim_jobs
-from tests.harness.orders import BASE, OrderTemplate, catalogue, procedure_requests
+from tests.harness.orders import BASE, UNKNOWN_ITEM, OrderTemplate, catalogue, procedure_requests
 from tests.harness.settings import SERVICE_TOKENS, make_settings
 
 TERMINAL_STATUSES = {"completed", "cancelled", "failed", "rejected", "entered-in-error"}
@@ -114,11 +115,10 @@ class SimulatedAgent:
             metrics=Metrics(),
             owner=name,
         )
-        self.metrics = components.metrics
         self.matcher = bootstrap.build_matcher(world.settings, components.mapping_cache, world.catalogues.view)
         self.assessor = bootstrap.build_assessor(components)
-        self.ended_orders = bootstrap.build_ended_orders(components)
-        self.poll = CheckingPoller(self.exchange, self.store, world.clock, world.settings.exchange.base_url, self.ended_orders)
+        ended = bootstrap.build_ended_orders(components)
+        self.poll = CheckingPoller(self.exchange, self.store, world.clock, world.settings.exchange.base_url, ended)
         self.reconcile = bootstrap.build_reconciler(components)
         self.outages = OutageTracker(self.store, world.clock, service_reachable)
         self.runner = JobRunner(
@@ -141,17 +141,18 @@ class SimulatedAgent:
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> None:
         """Run something in the background; failures of remote systems and crashes are part of the simulation."""
-        task = asyncio.create_task(self._suppress_failures(work))
+
+        async def guarded() -> None:
+            with contextlib.suppress(Failure, LabAgentError, SimulatedCrash):
+                await work
+
+        task = asyncio.create_task(guarded())
         self.running.add(task)
         task.add_done_callback(self.running.discard)
 
     async def wait_idle(self) -> None:
         while self.running:
             await asyncio.wait(self.running)
-
-    async def _suppress_failures(self, work: Coroutine[Any, Any, Any]) -> None:
-        with contextlib.suppress(Failure, LabAgentError, SimulatedCrash):
-            await work
 
 
 class World:
@@ -225,17 +226,24 @@ class World:
         patient = patient or updates.create(self.service, "Patient", copy.deepcopy(template.patient), self.clinic).ref.id
         bundle = json.loads(_to_text(template.bundle).replace("patient/PATIENT", _to_text(f"patient/{patient}")[1:-1]))
         if spoil is not None:
-            procedure_requests(bundle)[spoil]["code"]["coding"][0]["code"] = "999.999"
+            procedure_requests(bundle)[spoil]["code"]["coding"][0]["code"] = UNKNOWN_ITEM
         used = _replace_labels(bundle, self.rng, labels) if relabel else []
         kept = self.service.orders.create(bundle, self.clinic)
         self.placed.append(next(one.ref.id for one in kept if one.ref.type == "Task" and "partOf" not in json.loads(one.body)))
         self.labels[self.placed[-1]] = used
         return self.placed[-1]
 
-    def get_task(self, task_id: str) -> dict[str, Any]:
-        kept = self.service.resources.find(Ref("Task", task_id))
+    def _find(self, kind: str, reference: str) -> StoredResource:
+        """What the service has of a resource, by its id or what refers to it."""
+        kept = self.service.resources.find(Ref(kind, reference.rsplit("/", 1)[-1]))
         assert kept is not None
-        return dict(json.loads(kept.body))
+        return kept
+
+    def _request_of(self, line_task: dict[str, Any]) -> dict[str, Any]:
+        return dict(json.loads(self._find("ProcedureRequest", line_task["basedOn"][0]["reference"]).body))
+
+    def get_task(self, task_id: str) -> dict[str, Any]:
+        return dict(json.loads(self._find("Task", task_id).body))
 
     def all_tasks(self) -> list[dict[str, Any]]:
         return [
@@ -247,38 +255,31 @@ class World:
         return [json.loads(one.body) for one in found]
 
     def subject_of(self, line_task: dict[str, Any]) -> str:
-        kept = self.service.resources.find(Ref("ProcedureRequest", line_task["basedOn"][0]["reference"].rsplit("/", 1)[-1]))
-        assert kept is not None
-        return str(json.loads(kept.body)["subject"]["reference"])
+        return str(self._request_of(line_task)["subject"]["reference"])
 
     def item_of(self, line_task: dict[str, Any]) -> str:
-        kept = self.service.resources.find(Ref("ProcedureRequest", line_task["basedOn"][0]["reference"].rsplit("/", 1)[-1]))
-        assert kept is not None
-        return str(json.loads(kept.body)["code"]["coding"][0]["code"])
+        return str(self._request_of(line_task)["code"]["coding"][0]["code"])
 
     def update_task(self, task_id: str, **fields: Any) -> None:
-        kept = self.service.resources.find(Ref("Task", task_id))
-        assert kept is not None
+        kept = self._find("Task", task_id)
         updates.update(self.service, kept.ref, json.loads(kept.body) | fields, self.clinic, kept.etag())
 
     def force_task(self, task_id: str, **fields: Any) -> None:
         """A Task is changed in whatever state it is: not every service keeps a partner from taking back an end."""
-        self._replace(Ref("Task", task_id), **fields)
+        self._replace("Task", task_id, **fields)
         self.ended_by_partner.pop(task_id, None)
 
     def add_late_line(self, order_task: str) -> str:
         """The partner adds one more Task to an order, for what its first line orders; the id of the Task."""
         first = self.line_tasks(order_task)[0]
-        request = self.service.resources.find(Ref("ProcedureRequest", first["basedOn"][0]["reference"].rsplit("/", 1)[-1]))
-        assert request is not None
-        body = {key: value for key, value in json.loads(request.body).items() if key not in {"id", "meta"}}
+        body = {key: value for key, value in self._request_of(first).items() if key not in {"id", "meta"}}
         made = self.service.resources.create("ProcedureRequest", body, self.clinic, self._laboratory_grants("read")).ref.id
         return self._create_task(first | {"basedOn": [{"reference": f"procedurerequest/{made}"}]})
 
     def mend_item(self, line_task: str, template: OrderTemplate) -> None:
         """The partner corrects what a line orders: what the first line of the template does."""
-        request = self.get_task(line_task)["basedOn"][0]["reference"].rsplit("/", 1)[-1]
-        self._replace(Ref("ProcedureRequest", request), code=procedure_requests(template.bundle)[0]["code"])
+        request = self.get_task(line_task)["basedOn"][0]["reference"]
+        self._replace("ProcedureRequest", request, code=procedure_requests(template.bundle)[0]["code"])
 
     def order_again(self, order_task: str) -> str:
         """The partner makes new Tasks about the same ProcedureRequests; the id of the new order-level Task."""
@@ -291,10 +292,9 @@ class World:
         new = {key: value for key, value in body.items() if key not in {"id", "meta", "output", "note"}} | {"status": "requested"}
         return self.service.resources.create("Task", new, self.clinic, self._laboratory_grants("read", "updatebody")).ref.id
 
-    def _replace(self, ref: Ref, **fields: Any) -> None:
-        kept = self.service.resources.find(ref)
-        assert kept is not None
-        rights = ("read", "updatebody") if ref.type == "Task" else ("read",)
+    def _replace(self, kind: str, reference: str, **fields: Any) -> None:
+        kept = self._find(kind, reference)
+        rights = ("read", "updatebody") if kind == "Task" else ("read",)
         self.service.resources.replace(kept, json.loads(kept.body) | fields, self._laboratory_grants(*rights))
 
     def _laboratory_grants(self, *rights: str) -> set[tuple[str, str]]:
@@ -314,8 +314,7 @@ class World:
         return True
 
     def status_history(self, task_id: str) -> list[str]:
-        kept = self.service.resources.find(Ref("Task", task_id))
-        assert kept is not None
+        kept = self._find("Task", task_id)
         return [str(json.loads(body)["status"]) for body in reversed(self.service.store.versions(kept))]
 
     # --- the laboratory

@@ -13,7 +13,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import create_engine, insert, select, text, update
+from sqlalchemy import insert, select, update
 
 from lab_agent.catalogue.basket import read_basket
 from lab_agent.catalogue.model import Catalogue
@@ -30,7 +30,6 @@ from lab_agent.domain.values import Coding
 from lab_agent.errors import BasketError
 from lab_agent.lis.folder import FolderAdapter, FolderSettings
 from lab_agent.lis.sql import SqlAdapter, SqlSettings
-from lab_agent.lis.sql.staging_tables import create_statements, make_tables
 from lab_agent.lis.testing import make_order, make_report
 from lab_agent.serialization import dump_message
 from lab_agent.worker.schedule import UNREADABLE_TASKS_ALERT
@@ -41,7 +40,7 @@ from lab_agent.workflow.result_inbox import StoreInbox
 from lab_sandbox.faults.plan import FaultPlan, FaultRule
 from tests.fakes.hl7_lis import build_oru
 from tests.harness.clock import VirtualClock
-from tests.harness.databases import InlineStore
+from tests.harness.databases import InlineStore, create_staging_tables
 from tests.harness.documents import PDF
 from tests.harness.hl7_wire import dialled, framed, running
 from tests.harness.order_ends import OrderRun, TimedPoll
@@ -130,7 +129,8 @@ async def _report_all(count: int, poison: int | None, spoil: Callable[[LabReport
     await attention.run()
     told = tuple(str(each.key) for each in await _open_alerts(world.store))
     if poison is not None:
-        (bad,) = _waiting_reports(world)
+        waits = {ReportState.UNMAPPED, ReportState.HELD}
+        (bad,) = (each for each in _records(world, ReportRecord) if each.state in waits)
         await operator_results.dismiss_result(world.store, bad.key, now=world.clock.now(), **_WHO)
         run.reported.discard(run.keys[poison])
         run.poison = None
@@ -163,15 +163,12 @@ async def _work_until(world: World, run: OrderRun, poll: TimedPoll, is_done: Cal
 
 
 def _closed(world: World) -> int:
-    store = world.store
-    assert isinstance(store, InlineStore)
-    return sum(each.state is OrderState.CLOSED for each in store.records(OrderRecord))
+    return sum(each.state is OrderState.CLOSED for each in _records(world, OrderRecord))
 
 
-def _waiting_reports(world: World) -> list[ReportRecord]:
-    store = world.store
-    assert isinstance(store, InlineStore)
-    return [each for each in store.records(ReportRecord) if each.state in {ReportState.UNMAPPED, ReportState.HELD}]
+def _records(world: World, kind: type[Any]) -> tuple[Any, ...]:
+    assert isinstance(world.store, InlineStore)
+    return world.store.records(kind)
 
 
 async def _open_alerts(store: Any) -> Any:
@@ -186,37 +183,34 @@ async def _left_open(world: World) -> tuple[str, ...]:
 # --- what a laboratory system gives an adapter
 
 
-@dataclass
 class _Inbox:
     """A store's inbox, and what an operator sees of it."""
 
-    store: InlineStore
-    clock: VirtualClock
-    source: str
+    def __init__(self, source: str) -> None:
+        self.store, self.clock, self.source = InlineStore(), VirtualClock(), source
+        self.inbox = StoreInbox(self.store, self.clock, source)
 
-    @property
-    def inbox(self) -> StoreInbox:
-        return StoreInbox(self.store, self.clock, self.source)
+    async def take_in(self, collect: Callable[[], Awaitable[None]], mend: Callable[[], None] | None) -> Outcome:
+        """Collect all; where there is a poison, an operator dismisses it, and it is mended and collected again."""
+        begun = time.process_time()
+        await collect()
+        seconds, passed, told = time.process_time() - begun, self._accepted(), await self._told()
+        if mend is not None:
+            await RefusedMessageDesk(self.store, self.clock, None).dismiss_all(self.source, **_WHO)  # type: ignore[arg-type]
+            mend()
+            await collect()
+        left = await self._told() + await self.store.run(self._waiting)
+        return Outcome(passed, seconds, told, left, self._accepted() - passed)
 
-    def accepted(self) -> int:
+    def _accepted(self) -> int:
         return len(self.store.records(ReportRecord))
 
-    async def told(self) -> tuple[str, ...]:
+    async def _told(self) -> tuple[str, ...]:
         return tuple(str(each.key) for each in await _open_alerts(self.store))
 
-    async def dismiss(self) -> None:
-        await RefusedMessageDesk(self.store, self.clock, None).dismiss_all(self.source, **_WHO)  # type: ignore[arg-type]
-
-    async def left_open(self) -> tuple[str, ...]:
-        def waiting(uow: Any) -> tuple[str, ...]:
-            found, _ = uow.refused_messages.list(source=self.source, states=(RefusedState.WAITING,), limit=10)
-            return tuple(each.reason for each in found)
-
-        return await self.told() + await self.store.run(waiting)
-
-
-def _open_inbox(source: str) -> _Inbox:
-    return _Inbox(InlineStore(), VirtualClock(), source)
+    def _waiting(self, uow: Any) -> tuple[str, ...]:
+        found, _ = uow.refused_messages.list(source=self.source, states=(RefusedState.WAITING,), limit=10)
+        return tuple(each.reason for each in found)
 
 
 def _reports(count: int) -> list[LabReport]:
@@ -231,84 +225,73 @@ async def result_file(count: int, poison: int | None, folder: Path) -> Outcome:
     contents = [dump_message(each) for each in _reports(count)]
     for number, content in enumerate(contents):
         (results / f"{number:05}.json").write_bytes(content[:-20] if number == poison else content)
-    seen = _open_inbox("folder")
-    adapter = FolderAdapter(FolderSettings(orders=orders, results=results, settle=0), "folder")
-    await adapter.start(seen.inbox)
-    try:
-        begun = time.process_time()
-        await _collect_all(adapter)
-        seconds, passed, told = time.process_time() - begun, seen.accepted(), await seen.told()
-        if poison is not None:
-            await seen.dismiss()
-            (results / "mended.json").write_bytes(contents[poison])
-            await _collect_all(adapter)
-    finally:
-        await adapter.stop()
-    return Outcome(passed, seconds, told, await seen.left_open(), seen.accepted() - passed)
+    mend = None if poison is None else lambda: (results / "mended.json").write_bytes(contents[poison]) and None
+    return await _collect_all(FolderAdapter(FolderSettings(orders=orders, results=results, settle=0), "folder"), "folder", mend)
 
 
 async def sql_row(count: int, poison: int | None, folder: Path) -> Outcome:
     """A row of the staging tables whose document is no result."""
     url = f"sqlite:///{folder / 'lis.db'}"
-    engine, tables = create_engine(url), make_tables("lab_", None)
+    engine, tables = create_staging_tables(url)
     contents = [dump_message(each).decode() for each in _reports(count)]
+    rows = [
+        {"ready": 1, "kind": "report", "document": "{}" if number == poison else each} for number, each in enumerate(contents)
+    ]
     with engine.begin() as connection:
-        for statement in filter(str.strip, create_statements("sqlite", "lab_").split(";")):
-            connection.execute(text(statement))
-        rows = [
-            {"ready": 1, "kind": "report", "document": "{}" if number == poison else each} for number, each in enumerate(contents)
-        ]
         connection.execute(insert(tables.results), rows)
-    seen = _open_inbox("sql")
+
+    def mend() -> None:
+        with engine.begin() as connection:
+            found = connection.execute(select(tables.results.c.id).where(tables.results.c.fault.is_not(None)))
+            (faulty,) = found.scalars()  # the laboratory system sees which
+            mended = update(tables.results).where(tables.results.c.id == faulty)
+            connection.execute(mended.values(document=contents[poison or 0], fault=None))
+
     adapter = SqlAdapter(SqlSettings.model_validate({"url": url, "time_zone": "Europe/Moscow"}), "sql")
+    try:
+        return await _collect_all(adapter, "sql", None if poison is None else mend)
+    finally:
+        engine.dispose()
+
+
+async def _collect_all(adapter: Any, source: str, mend: Callable[[], None] | None) -> Outcome:
+    seen = _Inbox(source)
+
+    async def collect() -> None:
+        """Until three times in a row there is nothing: a file is read once it has not changed between two looks."""
+        nothing = 0
+        while nothing < 3:
+            nothing = 0 if await adapter.collect() else nothing + 1
+            await asyncio.sleep(0.01)
+
     await adapter.start(seen.inbox)
     try:
-        begun = time.process_time()
-        await _collect_all(adapter)
-        seconds, passed, told = time.process_time() - begun, seen.accepted(), await seen.told()
-        if poison is not None:
-            await seen.dismiss()
-            with engine.begin() as connection:
-                faulty = (
-                    connection.execute(select(tables.results.c.id).where(tables.results.c.fault.is_not(None))).scalars().all()
-                )
-                assert len(faulty) == 1, "the laboratory system sees which"
-                mended = update(tables.results).where(tables.results.c.id == faulty[0])
-                connection.execute(mended.values(document=contents[poison], fault=None))
-            await _collect_all(adapter)
+        return await seen.take_in(collect, mend)
     finally:
         await adapter.stop()
-        engine.dispose()
-    return Outcome(passed, seconds, told, await seen.left_open(), seen.accepted() - passed)
-
-
-async def _collect_all(adapter: Any) -> None:
-    """Collect until three times in a row there is nothing: a file is read once it has not changed between two looks."""
-    nothing = 0
-    while nothing < 3:
-        nothing = 0 if await adapter.collect() else nothing + 1
-        await asyncio.sleep(0.01)
 
 
 async def hl7_message(count: int, poison: int | None, folder: Path) -> Outcome:
     """An HL7 v2 message whose report has a status that there is not."""
-    seen = _open_inbox("hl7v2")
+    seen = _Inbox("hl7v2")
     contents = [build_oru(each, f"M{number}") for number, each in enumerate(_reports(count))]
+    waiting = [_spoil_status(content) if number == poison else content for number, content in enumerate(contents)]
+    codes = list[bytes]()
     links = {"orders": {"role": "client", "port": 1}, "results": {"role": "server", "port": 0}}
     async with running(folder, seen.inbox, **links) as adapter, dialled(adapter.ports[1]) as wire:
-        begun = time.process_time()
-        codes = []
-        for number, content in enumerate(contents):
-            await wire.send(framed(_spoil_status(content) if number == poison else content))
-            codes.append(await wire.frame())
-        seconds, passed, told = time.process_time() - begun, seen.accepted(), await seen.told()
-        refused = [number for number, code in enumerate(codes) if b"MSA|AA" not in code]
-        assert refused == ([] if poison is None else [poison]), "acknowledged as what it is"
-        if poison is not None:
-            await seen.dismiss()
-            await wire.send(framed(contents[poison]))
-            assert b"MSA|AA" in await wire.frame()
-    return Outcome(passed, seconds, told, await seen.left_open(), seen.accepted() - passed)
+
+        async def send() -> None:
+            for content in waiting:
+                await wire.send(framed(content))
+                codes.append(await wire.frame())
+
+        def mend() -> None:
+            waiting[:] = [contents[poison or 0]]
+
+        outcome = await seen.take_in(send, None if poison is None else mend)
+    refused = [number for number, code in enumerate(codes) if b"MSA|AA" not in code]
+    assert refused == ([] if poison is None else [poison]), "acknowledged as what it is, and once mended as good"
+    return outcome
 
 
 def _spoil_status(message: str) -> str:

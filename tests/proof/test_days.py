@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import os
 import subprocess
 import sys
@@ -12,15 +11,13 @@ from pathlib import Path
 import pytest
 
 from lab_agent.crypto import Cipher, new_key
-from lab_agent.domain.ids import LineKey, OrderKey
 from lab_agent.store.unit_of_work import SqlStore
 from tests.harness.databases import create_database
-from tests.harness.fault_injection import FaultyLis
 from tests.harness.logging_off import no_logs
 from tests.harness.paths import ROOT
 from tests.harness.proof import SHARE, Figures, share_of
 from tests.simulation.day_plan import plan_day
-from tests.simulation.day_run import DayRun, law_of, replay, run_day
+from tests.simulation.day_run import DayRun, run_day
 from tests.simulation.day_trace import digest_day
 
 pytestmark = [pytest.mark.proof, pytest.mark.timeout(0)]
@@ -93,44 +90,6 @@ async def test_same_seed_is_the_same_day(figures: Figures) -> None:
     assert again.returncode == 0, again.stderr
     assert again.stdout.split() == first, f"of seeds {seeds}, one is another day in a new process"
     figures.add(days_repeated=2 * len(seeds))
-
-
-async def test_failing_day_is_made_small_by_itself(monkeypatch: pytest.MonkeyPatch, figures: Figures) -> None:
-    """The laboratory's system loses each cancellation: an order that it has, and its withdrawal, are all that is left."""
-
-    async def lose(self: FaultyLis, order: OrderKey, lines: tuple[LineKey, ...], reason: str) -> None:
-        """Tell nobody."""
-
-    with monkeypatch.context() as patch:
-        patch.setattr(FaultyLis, "cancel", lose)
-        error = await _find_failing_day()
-        assert "was not cancelled" in str(error), str(error)
-        seed, steps = _read_note("".join(error.__notes__))
-        assert 2 <= len(steps) <= 3, steps
-        assert {"order"} < {step[1] for step in steps} <= {"order", "withdraw", "withdraw_order", "service_down"}, steps
-        with pytest.raises(AssertionError) as repeated:
-            await replay(seed, steps)
-        assert law_of(repeated.value) == law_of(error)
-    await replay(seed, steps)
-    figures.add(days_made_small=1)
-
-
-async def _find_failing_day() -> AssertionError:
-    for seed in range(300_000, 300_100):
-        try:
-            await run_day(plan_day(seed))
-        except AssertionError as error:
-            return error
-    raise AssertionError("no day has found the fault")
-
-
-def _read_note(note: str) -> tuple[int, list[tuple[object, ...]]]:
-    """The seed and the steps of the call of `replay` in a note."""
-    call = ast.parse(note[note.index("replay(") :]).body[0]
-    assert isinstance(call, ast.Expr)
-    assert isinstance(call.value, ast.Call)
-    seed, steps = map(ast.literal_eval, call.value.args)
-    return seed, steps
 
 
 if REPLAY is not None:

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 from itertools import count
 from random import Random
 from typing import Any
@@ -29,7 +30,7 @@ from lab_agent.workflow.order_assessment import reassess
 from lab_agent.workflow.result_inbox import ResultCollector
 from lab_agent.workflow.unconfirmed_orders import UnconfirmedOrders
 from tests.harness.databases import InlineStore
-from tests.harness.fault_injection import PlannedFault
+from tests.harness.fault_injection import PlannedFault, SimulatedLis
 from tests.harness.orders import catalogue, procedure_requests, templates
 from tests.harness.world import TERMINAL_STATUSES, SimulatedAgent, World, repeatable_process
 from tests.simulation.day_laboratory import DayLaboratory
@@ -55,13 +56,13 @@ _FROZEN_TURNS = 300
 class DayRun(Simulation):
     """One day. `store` is an empty one; without it, one in memory."""
 
-    def __init__(self, plan: DayPlan, *, store: Store | None = None, keep_trace: bool = False) -> None:
+    def __init__(self, plan: DayPlan, *, store: Store | None = None) -> None:
         options = dict(plan.options)
         groups = sorted({item.group for item in catalogue().contract("C-100").items.values()})
         routes = [{"groups": groups[::2], "adapter": "micro"}] if options.pop("two_systems") else []
         can_confirm, stale_code = options.pop("can_confirm"), options.pop("stale_code")
         senders = {name: options.pop(name) for name in ("constant_ids", "clocks", "names_patient") if name in options}
-        self.plan, self.trace = plan, Trace(kept=keep_trace)
+        self.plan, self.trace = plan, Trace()
         traced = TracedStore(store or InlineStore(), self.trace, lambda due_at: heapq.heappush(self._due, due_at))
         times = {"poll_interval": POLL, "poll_longest": LONGEST_POLL, "reconcile_interval": RECONCILE, "hold_retry": 900}
         world = World(plan.seed, store=traced, rules={"stale_code": stale_code}, routes=routes, **times, **options)  # type: ignore[arg-type]
@@ -92,15 +93,15 @@ class DayRun(Simulation):
         """Let the day pass, with a check after each step; then let everything come to its end, and check that."""
         with repeatable_process(self.seed):
             for slot in range(2):
-                self._start_worker(slot)
+                await self._start_worker(slot)
             for step in self.plan.steps:
-                self._at(self._begin + timedelta(seconds=step.at), self._doing(step))
+                self._at(self._begin + timedelta(seconds=step.at), partial(self._begin_step, step))
             self._at(self._begin + timedelta(seconds=OPERATE), self._operate)
             await self._pass_day()
             for step, _ in self._waiting_steps:
                 await self._do(step)
             await self._run_to_completion()
-            self.laws.count(await self.laws.check())
+            await self.laws.check()
 
     # --- time
 
@@ -148,11 +149,11 @@ class DayRun(Simulation):
         if state != self._checked:
             self._checked = state
             self.counts["steps"] += 1
-            self.laws.count(await self.laws.check_after_step())
+            await self.laws.check_after_step()
 
     # --- the workers
 
-    def _start_worker(self, slot: int) -> None:
+    async def _start_worker(self, slot: int) -> None:
         number = len(self.agents) + 1
         self.world.rng = Random(f"{self.seed!r} worker {number}")
         agent = self.world.agent(f"worker-{number}")
@@ -232,24 +233,15 @@ class DayRun(Simulation):
             if agent.injector.dead and agent.name in self._down:
                 down = self._down.pop(agent.name)
                 self.counts["restarts"] += 1
-                self._at(self.world.clock.now() + timedelta(seconds=down), self._starting(slot))
-
-    def _starting(self, slot: int) -> Callable[[], Awaitable[None]]:
-        async def start() -> None:
-            self._start_worker(slot)
-
-        return start
+                self._at(self.world.clock.now() + timedelta(seconds=down), partial(self._start_worker, slot))
 
     # --- the steps
 
-    def _doing(self, step: Step) -> Callable[[], Awaitable[None]]:
-        async def do() -> None:
-            if step.depth:
-                self._waiting_steps.append((step, [step.depth]))
-            else:
-                await self._do(step)
-
-        return do
+    async def _begin_step(self, step: Step) -> None:
+        if step.depth:
+            self._waiting_steps.append((step, [step.depth]))
+        else:
+            await self._do(step)
 
     async def _do(self, step: Step) -> None:
         self.world.rng = Random(f"{self.seed!r} {step!r}")
@@ -260,10 +252,7 @@ class DayRun(Simulation):
         else:
             getattr(self, f"_{step.kind}")(step)
 
-    def _find_order(self, step: Step) -> SimulatedOrder | None:
-        return self._find_number(step.order)
-
-    def _find_number(self, number: int) -> SimulatedOrder | None:
+    def _find(self, number: int) -> SimulatedOrder | None:
         return next((order for order in self.orders if order.number == number), None)
 
     def _order(self, step: Step) -> None:
@@ -273,16 +262,15 @@ class DayRun(Simulation):
 
     def _add_on(self, step: Step) -> None:
         """A further order of the patient, from the tubes of an earlier one."""
-        if (first := self._find_number(step.more)) is not None:
+        if (first := self._find(step.more)) is not None:
             template = templates(self._begin.replace(minute=0, second=0))[step.line]
             patient = self.subjects[first.task].rpartition("/")[2]
-            self._place(
-                step, self.world.place_order(template, relabel=True, patient=patient, labels=self.world.labels[first.task])
-            )
+            labels = self.world.labels[first.task]
+            self._place(step, self.world.place_order(template, relabel=True, patient=patient, labels=labels))
 
     def _reuse(self, step: Step) -> None:
         """An order of somebody else, with the barcodes that are on the tubes of an earlier one."""
-        if (first := self._find_number(step.more)) is not None:
+        if (first := self._find(step.more)) is not None:
             known = templates(self._begin.replace(minute=0, second=0))
             template = replace(known[step.line], patient={**known[step.line].patient, **_SOMEBODY_ELSE})
             self._place(step, self.world.place_order(template, relabel=True, labels=self.world.labels[first.task]))
@@ -299,27 +287,27 @@ class DayRun(Simulation):
         self.counts["clocks"] += 1
 
     def _note(self, step: Step) -> None:
-        if (order := self._find_order(step)) is not None:
+        if (order := self._find(step.order)) is not None:
             tasks = (order.task, *order.lines)
             self.world.edit_task(tasks[step.line % len(tasks)])
 
     def _withdraw(self, step: Step) -> None:
-        if (order := self._find_order(step)) is not None:
+        if (order := self._find(step.order)) is not None:
             self.counts["withdrawals"] += self.world.end_task(order.lines[step.line % len(order.lines)])
 
     def _withdraw_order(self, step: Step) -> None:
-        if (order := self._find_order(step)) is not None:
+        if (order := self._find(step.order)) is not None:
             ended = [self.world.end_task(task) for task in (*order.lines, order.task)]
             self.counts["withdrawals"] += any(ended)
 
     def _late_line(self, step: Step) -> None:
-        order = self._find_order(step)
+        order = self._find(step.order)
         if order is not None and self.world.get_task(order.task)["status"] not in TERMINAL_STATUSES:
             order.lines = (*order.lines, self.world.add_late_line(order.task))
             self.counts["late_lines"] += 1
 
     def _set_aside(self, step: Step) -> None:
-        if (order := self._find_order(step)) is not None:
+        if (order := self._find(step.order)) is not None:
             tasks = (order.task, *order.lines)
             task = tasks[step.line % len(tasks)]
             if self.world.get_task(task)["status"] == "requested":
@@ -329,16 +317,16 @@ class DayRun(Simulation):
     def _request_again(self, step: Step | None = None) -> None:
         if step is None:
             super()._request_again()
-        elif (order := self._find_order(step)) is not None:
+        elif (order := self._find(step.order)) is not None:
             self._request_order_again(order)
 
     def _report(self, step: Step) -> None:
-        order = self._find_order(step)
+        order = self._find(step.order)
         if order is None or step.line >= len(order.lines):
             return
         key, now = self.line_key(order.lines[step.line]), self.world.clock.now()
         if not self.laboratory.report(key, step.kind, step.more, now, self.world.rng):
-            self._at(now + timedelta(seconds=_AGAIN), self._doing(replace_depth(step)))
+            self._at(now + timedelta(seconds=_AGAIN), partial(self._begin_step, step._replace(depth=0)))
             return
         self.counts["corrections" if step.kind in {"correction", "shorter", "back"} else "results"] += 1
         if self.world.rng.random() < 0.5:
@@ -356,8 +344,11 @@ class DayRun(Simulation):
     def _service_up(self, _: Step) -> None:
         self.world.link.outage = None
 
+    def _system(self, step: Step) -> SimulatedLis:
+        return tuple(self.world.systems.values())[step.line % len(self.world.systems)]
+
     def _lis_down(self, step: Step) -> None:
-        tuple(self.world.systems.values())[step.line % len(self.world.systems)].is_down = True
+        self._system(step).is_down = True
         self.counts["outages"] += 1
 
     def _lis_up(self, _: Step | None = None) -> None:
@@ -365,7 +356,7 @@ class DayRun(Simulation):
             lis.is_down = False
 
     def _lis_rejects_down(self, step: Step) -> None:
-        tuple(self.world.systems.values())[step.line % len(self.world.systems)].rejects = True
+        self._system(step).rejects = True
         self.counts["refusing_systems"] += 1
 
     def _lis_rejects_up(self, _: Step | None = None) -> None:
@@ -390,7 +381,7 @@ class DayRun(Simulation):
             await agent.wait_idle()
             if not agent.injector.dead:
                 self.counts["restarts"] += 1
-                self._start_worker(step.order)
+                await self._start_worker(step.order)
 
     def _freeze(self, step: Step) -> None:
         agent = self._slots[step.order]
@@ -476,10 +467,6 @@ class DayRun(Simulation):
     async def _all_closed(self) -> bool:
         waiting = await operator_results.waiting_results(self.world.store)
         return not waiting and await super()._all_closed()
-
-
-def replace_depth(step: Step) -> Step:
-    return step._replace(depth=0)
 
 
 def law_of(error: BaseException) -> str:

@@ -21,18 +21,15 @@ _TOLD = (
 
 
 class Trace:
-    """A digest over all that was noted, in its order; the `lines` themselves where they are `kept`."""
+    """A digest over all that was noted, in its order."""
 
-    def __init__(self, *, kept: bool = False) -> None:
+    def __init__(self) -> None:
         self._digest = blake2b(digest_size=16)
-        self.lines: list[str] | None = [] if kept else None
         self.length = 0
 
     def note(self, text: str) -> None:
         self._digest.update(text.encode() + b"\n")
         self.length += 1
-        if self.lines is not None:
-            self.lines.append(text)
 
     def digest(self) -> str:
         return self._digest.hexdigest()
@@ -87,11 +84,8 @@ class _TracedUnitOfWork:
         self._uow = uow
         self._written: list[tuple[str, tuple[Any, ...]]] = []
         self.committed: list[tuple[str, tuple[Any, ...]]] = []
-        self.orders = _NotedWrites(uow.orders, self._written)
-        self.jobs = _NotedWrites(uow.jobs, self._written)
-        self.reports = _NotedWrites(uow.reports, self._written)
-        self.uploads = _NotedWrites(uow.uploads, self._written)
-        self.events = _NotedWrites(uow.events, self._written)
+        for name in ("orders", "jobs", "reports", "uploads", "events"):
+            setattr(self, name, _NotedWrites(getattr(uow, name), self._written))
 
     def commit(self) -> None:
         self._uow.commit()
@@ -145,9 +139,6 @@ def _due_at(written: Any) -> datetime | None:
     if isinstance(written, NewJob):
         return written.due_at
     if isinstance(written, Job):
-        return written.due_at if written.state in CLAIMABLE_STATES else written.lease_until if _is_running(written) else None
+        is_running = written.state is JobState.IN_FLIGHT
+        return written.due_at if written.state in CLAIMABLE_STATES else written.lease_until if is_running else None
     return None
-
-
-def _is_running(job: Job) -> bool:
-    return job.state is JobState.IN_FLIGHT
