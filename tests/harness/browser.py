@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, Page, sync_playwright
 
 from tests.harness.clock import DEADLINE
 from tests.harness.proof import in_turn
@@ -50,7 +50,7 @@ def visit(browser: Browser, base: str, **options: Any) -> Iterator[Visit]:
     context = browser.new_context(base_url=base, **options)
     try:
         context.set_default_timeout(DEADLINE * 500)
-        visited = Visit(_open_tab(context), [], [])
+        visited = Visit(context.new_page(), [], [])
         _listen(visited, base)
         yield visited
         assert (visited.foreign, visited.complaints) == ([], [])
@@ -70,10 +70,6 @@ def sign_in(tab: Page, name: str, password: str, path: str = "/") -> None:
 def sign_out(tab: Page) -> None:
     tab.get_by_role("button", name="Sign out").click()
     tab.wait_for_url("**/sign-in**")
-
-
-def _open_tab(context: BrowserContext) -> Page:
-    return context.new_page()
 
 
 def _listen(visited: Visit, base: str) -> None:

@@ -73,17 +73,12 @@ async def running(lab: Any, name: str = "agent") -> AsyncIterator[Daemon]:
             yield Daemon(process, log, client)
     finally:
         process.terminate()
-        _wait_for_end(process, log)
-
-
-def _wait_for_end(process: ForkedProgram, log: Path) -> None:
-    """Wait for the end of a daemon that was told to end; one that does not is a fault, told with what its threads were at."""
-    try:
-        process.wait(DEADLINE)
-    except subprocess.TimeoutExpired:
-        process.send_signal(signal.SIGABRT)
-        process.wait(DEADLINE)
-        pytest.fail(f"the daemon does not end after SIGTERM:\n{log.read_text()}")
+        try:
+            process.wait(DEADLINE)
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGABRT)  # it logs what its threads were at
+            process.wait(DEADLINE)
+            pytest.fail(f"the daemon does not end after SIGTERM:\n{log.read_text()}")
 
 
 def title(condition: ConditionId) -> str:

@@ -1,9 +1,11 @@
-"""Small documents that are whole: a PDF with one empty page, and pictures."""
+"""Small documents that are whole: a PDF with one empty page, and pictures; and a report, as a laboratory system writes it."""
 
 from __future__ import annotations
 
 import struct
 import zlib
+from datetime import datetime
+from typing import Any
 
 
 def make_pdf(mark: str = "", *, newline: bytes = b"\n") -> bytes:
@@ -33,3 +35,11 @@ PNG = (
     + _chunk(b"IDAT", zlib.compress(b"\0\0"))
     + _chunk(b"IEND", b"")
 )
+
+
+def final_report(name: str, order: str, line: str, now: datetime, **more: Any) -> dict[str, Any]:
+    """A final report of one value, in the published form."""
+    value = {"code": {"system": "http://loinc.org", "code": "718-7"}, "value_quantity": {"value": "1.20", "unit": "g/L"}}
+    head = {"kind": "report", "report_id": name, "version": 1, "status": "final", "order": order, "lines": [line]}
+    times = dict.fromkeys(("effective", "issued"), now.isoformat())
+    return {**head, **times, "observations": [{"id": "x", "status": "final", **value}], **more}

@@ -35,14 +35,12 @@ from lab_sandbox.partner.result_reader import read_order_status, read_reports
 from tests.harness import forked_programs
 from tests.harness.clock import DEADLINE, wait_until
 from tests.harness.crashing_agent import CRASH_LOG
-from tests.harness.documents import PDF
+from tests.harness.documents import PDF, final_report
 from tests.harness.forked_programs import ForkedProgram
 from tests.harness.orders import UNKNOWN_ITEM
 from tests.harness.proof import keep_failed
 
 REPLACED_ITEM = "003.002"
-
-
 SHORTENED = {
     "lease = 30": "lease = 4",
     "poll_longest = 2": "poll_longest = 0.5",
@@ -103,33 +101,13 @@ class FolderLis:
     def report(self, order: Json) -> None:
         """One final report with one observation and one document for each line."""
         for line in order["lines"]:
-            now = datetime.now().astimezone().isoformat()
-            body = {
-                "kind": "report",
-                "report_id": f"rep-{line['key']}",
-                "version": 1,
-                "status": "final",
-                "order": order["key"],
-                "lines": [line["key"]],
-                "effective": now,
-                "issued": now,
-                "observations": [
-                    {
-                        "id": "x",
-                        "status": "final",
-                        "code": {"system": "http://loinc.org", "code": "718-7"},
-                        "value_quantity": {"value": "1.20", "unit": "g/L"},
-                    }
-                ],
-                "documents": [{"content": b64encode(PDF).decode(), "content_type": "application/pdf"}],
-            }
+            documents = [{"content": b64encode(PDF).decode(), "content_type": "application/pdf"}]
+            now = datetime.now().astimezone()
+            body = final_report(f"rep-{line['key']}", order["key"], line["key"], now, documents=documents)
             write_atomically(self.results, f"{line['key']}.json", json.dumps(body).encode())
 
     def received_counts(self) -> dict[str, int]:
-        counted: dict[str, int] = {}
-        for order in self.received:
-            counted[order["key"]] = counted.get(order["key"], 0) + 1
-        return counted
+        return Counter(order["key"] for order in self.received)
 
 
 class ProcessHarness:

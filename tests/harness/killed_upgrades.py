@@ -13,10 +13,8 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from alembic import command, script  # noqa: F401 - imported once, before the processes are forked off
 from sqlalchemy import Engine, event
@@ -27,8 +25,7 @@ from tests.harness.schemas import REBUILT, content, describe, next_schemas
 _COMMIT = "COMMIT"
 
 
-@contextmanager
-def killed_at(number: int, note: Callable[[str], None]) -> Iterator[None]:
+def kill_at(number: int, note: Callable[[str], object]) -> None:
     """Let this process be killed before its `number`-th statement; the commit counts as one, and what is after it as another."""
     reached = 0
 
@@ -39,19 +36,8 @@ def killed_at(number: int, note: Callable[[str], None]) -> Iterator[None]:
             note(statement)
             os.kill(os.getpid(), signal.SIGKILL)
 
-    def before_statement(_: Any, __: Any, statement: str, *___: Any) -> None:
-        reach(statement)
-
-    def before_commit(_: Any) -> None:
-        reach(_COMMIT)
-
-    event.listen(Engine, "before_cursor_execute", before_statement)
-    event.listen(Engine, "commit", before_commit)
-    try:
-        yield
-    finally:
-        event.remove(Engine, "before_cursor_execute", before_statement)
-        event.remove(Engine, "commit", before_commit)
+    event.listen(Engine, "before_cursor_execute", lambda _connection, _cursor, statement, *_: reach(statement))
+    event.listen(Engine, "commit", lambda _: reach(_COMMIT))
 
 
 def run_forked(work: Callable[[], None]) -> int:
@@ -72,8 +58,8 @@ def upgrade_killed(url: str, number: int, said: Path) -> str | None:
     """Upgrade in a process that is killed at its `number`-th statement; gives that statement, None if it came to its end."""
 
     def work() -> None:
-        with killed_at(number, lambda statement: said.write_text(statement) and None):
-            upgrade(url)
+        kill_at(number, said.write_text)
+        upgrade(url)
 
     code = run_forked(work)
     if code not in (0, -signal.SIGKILL):

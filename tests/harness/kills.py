@@ -35,14 +35,7 @@ from tests.harness.clock import DEADLINE, wait_until, wait_until_ended
 from tests.harness.crashing_agent import CRASH_POINTS
 from tests.harness.forked_programs import ForkedProgram
 from tests.harness.installation import ProcessHarness, open_installation
-from tests.harness.killed_clinic import (
-    WANTED,
-    Journal,
-    expected_items,
-    expected_scenario,
-    requisition,
-    write_reference,
-)
+from tests.harness.killed_clinic import WANTED, Journal, expected_items, expected_scenario, requisition, write_reference
 from tests.harness.killed_lis import REPEATS
 from tests.harness.orders import UNKNOWN_ITEM
 from tests.harness.paths import ROOT
@@ -104,19 +97,17 @@ class KilledProgram:
         """SIGKILL, wherever it is. Fails if it had ended by itself."""
         assert self.process is not None
         self.process.kill()
-        self.check_killed(await asyncio.to_thread(self.process.wait, DEADLINE))
+        assert await self.wait_killed(DEADLINE)
 
     async def wait_killed(self, patience: float) -> bool:
         """Whether its crash point has killed it in time."""
         assert self.process is not None
         try:
-            self.check_killed(await asyncio.to_thread(self.process.wait, patience))
+            code = await asyncio.to_thread(self.process.wait, patience)
         except subprocess.TimeoutExpired:
             return False
-        return True
-
-    def check_killed(self, code: int) -> None:
         assert code == -signal.SIGKILL, f"the {self.name} ended by itself with {code}:\n{self.log.read_text()[-4000:]}"
+        return True
 
     async def stop(self) -> None:
         if self.process is not None:
@@ -233,14 +224,11 @@ class KilledInstallation:
         """
         begun = [line for line in self.journal.read() if "begun" in line]
         tasks = Counter(task["status"] for task in await self.harness.search("task") if task["status"] not in _ENDED)
-        stages = self._missing_stages()
-        waiting = sorted(each.name for each in self.workspace.results.glob("*.json"))
-        waiting += sorted(each.name for each in self.workspace.orders.glob("*.json"))
         found = {
             "orders to place": self.wanted - len(begun),
             "Tasks": dict(tasks),
-            "stages": stages,
-            "files": waiting,
+            "stages": self._missing_stages(),
+            "files": [each.name for of in (self.workspace.results, self.workspace.orders) for each in sorted(of.glob("*.json"))],
             "jobs": await asyncio.to_thread(self._open_jobs),
         }
         return ", ".join(f"{name}: {what}" for name, what in found.items() if what)

@@ -41,11 +41,12 @@ class MailServer:
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            await _Conversation(self, reader, writer, encrypted=self.security == "tls").run()
-        except (ConnectionError, asyncio.IncompleteReadError, ssl.SSLError):
-            pass  # the client has gone
+            with suppress(ConnectionError, asyncio.IncompleteReadError, ssl.SSLError):  # the client has gone
+                await _Conversation(self, reader, writer, encrypted=self.security == "tls").run()
         finally:
-            await _close(writer)
+            writer.close()
+            with suppress(ConnectionError, ssl.SSLError):
+                await writer.wait_closed()
 
 
 @dataclass
@@ -121,9 +122,3 @@ async def running_mail_server(server: MailServer) -> AsyncIterator[MailServer]:
         listening.close()
         if conversations:
             await asyncio.wait(conversations, timeout=DEADLINE)
-
-
-async def _close(writer: asyncio.StreamWriter) -> None:
-    writer.close()
-    with suppress(ConnectionError, ssl.SSLError):
-        await writer.wait_closed()

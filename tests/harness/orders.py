@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import islice
@@ -57,17 +57,25 @@ def catalogue() -> Catalogue:
 @functools.cache
 def templates(ordered_at: datetime, count: int = 24) -> tuple[OrderTemplate, ...]:
     """Orders of one to four lines, each with labels of its own."""
-    items = exact_json.loads(exact_json.dumps(nomenclature(catalogue().contract("C-100"))))
     labels = LabelSequence()
-    wanted = (plan for plan in generate_plans("C-100", items, "simulation") if 1 <= len(plan.basket.items) <= 4)
+    wanted = (plan for plan in _plans() if 1 <= len(plan.basket.items) <= 4)
     return tuple(_make_template(plan, labels, ordered_at) for plan in islice(wanted, count))
 
 
-def order_template(ordered_at: datetime, *tests: str, barcode: str, biomaterial: str = "10") -> OrderTemplate:
+def _offer() -> list[dict[str, Any]]:
+    """The nomenclature, as the clinic reads it."""
+    return list(exact_json.loads(exact_json.dumps(nomenclature(catalogue().contract("C-100")))))
+
+
+def _plans() -> Iterator[OrderPlan]:
+    return islice(generate_plans("C-100", _offer(), "simulation"), 2000)
+
+
+def order_template(ordered_at: datetime, *tests: str, barcode: str) -> OrderTemplate:
     """An order of these tests, all of them from one tube with this barcode."""
-    known = {each["id"]: each for each in exact_json.loads(exact_json.dumps(nomenclature(catalogue().contract("C-100"))))}
+    known = {each["id"]: each for each in _offer()}
     rng, seed = seeded_random(barcode, *tests), "/".join((barcode, *tests))
-    options = {test: next(one for one in known[test]["specimen"] if str(one["specimen_code"]) == biomaterial) for test in tests}
+    options = {test: next(one for one in known[test]["specimen"] if str(one["specimen_code"]) == "10") for test in tests}
     chosen = tuple(choose_item(known[test], rng, option=option) for test, option in options.items())
     plan = OrderPlan(seed=seed, basket=Basket("C-100", chosen))
     return _make_template(plan, LabelSequence(int(barcode), len(barcode)), ordered_at)
@@ -75,20 +83,12 @@ def order_template(ordered_at: datetime, *tests: str, barcode: str, biomaterial:
 
 def find_template(ordered_at: datetime, fits: Callable[[OrderPlan], bool]) -> OrderTemplate:
     """The first generated order whose plan is as wanted."""
-    items = exact_json.loads(exact_json.dumps(nomenclature(catalogue().contract("C-100"))))
-    plan = next(plan for plan in islice(generate_plans("C-100", items, "simulation"), 2000) if fits(plan))
-    return _make_template(plan, LabelSequence(), ordered_at)
+    return _make_template(next(filter(fits, _plans())), LabelSequence(), ordered_at)
 
 
 def find_order(ordered_at: datetime, *, lines: int, specimens: int) -> OrderTemplate:
-    items = exact_json.loads(exact_json.dumps(nomenclature(catalogue().contract("C-100"))))
-    plans = (plan for plan in generate_plans("C-100", items, "simulation") if len(plan.basket.items) == lines)
-    made = (_make_template(plan, LabelSequence(), ordered_at) for plan in islice(plans, 2000))
-    return next(each for each in made if _count(each, "Specimen") == specimens)
-
-
-def _count(template: OrderTemplate, resource_type: str) -> int:
-    return sum(one["resource"]["resourceType"] == resource_type for one in template.bundle["entry"])
+    made = (_make_template(plan, LabelSequence(), ordered_at) for plan in _plans() if len(plan.basket.items) == lines)
+    return next(each for each in made if len(resources_of(each.bundle, "Specimen")) == specimens)
 
 
 def _make_template(plan: OrderPlan, labels: LabelSequence, ordered_at: datetime) -> OrderTemplate:
@@ -111,4 +111,8 @@ def _make_template(plan: OrderPlan, labels: LabelSequence, ordered_at: datetime)
 
 
 def procedure_requests(bundle: dict[str, Any]) -> list[dict[str, Any]]:
-    return [one["resource"] for one in bundle["entry"] if one["resource"]["resourceType"] == "ProcedureRequest"]
+    return resources_of(bundle, "ProcedureRequest")
+
+
+def resources_of(bundle: dict[str, Any], kind: str) -> list[dict[str, Any]]:
+    return [one["resource"] for one in bundle["entry"] if one["resource"]["resourceType"] == kind]

@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-from sqlalchemy import create_engine, insert, text, update
+from sqlalchemy import insert, text, update
 
 from lab_agent import exact_json
 from lab_agent.lis.folder import FolderAdapter, FolderSettings
@@ -27,10 +27,10 @@ from lab_agent.lis.hl7v2 import Hl7v2Adapter, Hl7v2Settings
 from lab_agent.lis.http import HttpAdapter, HttpSettings
 from lab_agent.lis.patient_columns import PATIENT_FIELDS, to_patient
 from lab_agent.lis.sql import SqlAdapter, SqlSettings
-from lab_agent.lis.sql.staging_tables import create_statements, make_tables
 from lab_agent.lis.tabular_values import drop_none
 from lab_agent.ports.lis import Inbox
 from tests.fakes.http_lis import AGENT_SECRET, LIS_SECRET, http_lis, signed_headers
+from tests.harness.databases import create_staging_tables
 from tests.harness.hl7_wire import dialled, framed
 from tests.harness.programs import free_port
 
@@ -72,6 +72,15 @@ class Door(Protocol):
         ...
 
 
+@asynccontextmanager
+async def _started(adapter: Any, inbox: Inbox) -> AsyncIterator[None]:
+    await adapter.start(inbox)
+    try:
+        yield
+    finally:
+        await adapter.stop()
+
+
 def _report_status(message: ResultMessage) -> str:
     return "final" if message.status == "amended" else message.status
 
@@ -99,8 +108,6 @@ def _flat_fields(message: ResultMessage) -> dict[str, str | None]:
 
 _NO_TIME = datetime.min.replace(tzinfo=UTC)
 _COLUMNS = tuple(_flat_fields(ResultMessage(report_id="", value="", issued=_NO_TIME, effective=_NO_TIME)))
-
-
 _FILE_TIME = 1_772_000_000
 
 
@@ -136,17 +143,12 @@ async def _folder_door(inbox: Inbox, folder: Path, *, is_json: bool = False) -> 
     given = {"orders": folder / "orders", "results": folder / "results", "settle": 0, "time_zone": ZONE}
     columns = {name: name for name in _COLUMNS}
     adapter = FolderAdapter(FolderSettings.model_validate({**given, "csv": {"columns": columns}}), "folder")
-    await adapter.start(inbox)
-    try:
+    async with _started(adapter, inbox):
         await adapter.check()
         yield _FolderDoor(adapter, folder / "results", is_json)
-    finally:
-        await adapter.stop()
 
 
 _HL7_MAP = '[results]\nreport_id = ["ZRP-2"]\nversion = ["ZRP-3"]\n'
-
-
 _HL7_STATUSES = {"preliminary": "P", "final": "F", "amended": "C"}
 
 
@@ -187,11 +189,8 @@ async def _hl7_door(inbox: Inbox, folder: Path) -> AsyncIterator[Door]:
     listening = {"role": "server", "port": 0}
     given = {"orders": listening, "results": listening, "folder": folder / "own", "duplicates": "msh10", "time_zone": ZONE}
     adapter = Hl7v2Adapter(Hl7v2Settings.model_validate({**given, "mapping": folder / "map.toml"}), "hl7v2")
-    await adapter.start(inbox)
-    try:
+    async with _started(adapter, inbox):
         yield _Hl7Door(adapter.ports[1])
-    finally:
-        await adapter.stop()
 
 
 def _as_json(message: ResultMessage) -> bytes:
@@ -227,7 +226,6 @@ async def _http_door(inbox: Inbox, folder: Path) -> AsyncIterator[Door]:
     with http_lis(free_port()) as lis:
         given = {"url": lis.url, "secret": AGENT_SECRET, "incoming_secret": LIS_SECRET, "port": lis.agent_port}
         adapter = HttpAdapter(HttpSettings.model_validate({**given, "time_zone": ZONE}), "http")
-        await adapter.start(inbox)
         numbers = itertools.count()
 
         class HttpDoor:
@@ -237,21 +235,15 @@ async def _http_door(inbox: Inbox, folder: Path) -> AsyncIterator[Door]:
                 status, said = await asyncio.to_thread(lis.post, body, headers)
                 assert status == 200, said
 
-        try:
+        async with _started(adapter, inbox):
             yield HttpDoor()
-        finally:
-            await adapter.stop()
 
 
 @asynccontextmanager
 async def _sql_door(inbox: Inbox, folder: Path) -> AsyncIterator[Door]:
     """Rows; one with the number of an earlier one is that row, filled anew."""
-    engine, tables = create_engine(url := f"sqlite:///{folder / 'lis.db'}"), make_tables("lab_", None)
-    with engine.begin() as connection:
-        for statement in filter(str.strip, create_statements("sqlite", "lab_").split(";")):
-            connection.execute(text(statement))
+    engine, tables = create_staging_tables(url := f"sqlite:///{folder / 'lis.db'}")
     adapter = SqlAdapter(SqlSettings.model_validate({"url": url, "time_zone": ZONE}), "sql")
-    await adapter.start(inbox)
     known: dict[str, int] = {}
 
     class SqlDoor:
@@ -264,13 +256,8 @@ async def _sql_door(inbox: Inbox, folder: Path) -> AsyncIterator[Door]:
 
         def _write(self, message: ResultMessage) -> None:
             row = _flat_fields(message)
-            renamed = {
-                "order": "order_key",
-                "line": "line_keys",
-                "item": "items",
-                "effective": "effective_at",
-                "issued": "issued_at",
-            }
+            renamed = {"order": "order_key", "line": "line_keys", "item": "items"}
+            renamed |= {"effective": "effective_at", "issued": "issued_at"}
             head = {column: row[name] for name, column in renamed.items()}
             head |= {name: row[name] for name in _COLUMNS if name in tables.results.c and name not in renamed}
             head |= {"version": message.version, "ready": 1, "processed_at": None}
@@ -286,11 +273,9 @@ async def _sql_door(inbox: Inbox, folder: Path) -> AsyncIterator[Door]:
                 if message.id:
                     known[message.id] = number
 
-    try:
+    async with _started(adapter, inbox):
         yield SqlDoor()
-    finally:
-        await adapter.stop()
-        engine.dispose()
+    engine.dispose()
 
 
 DOORS = {

@@ -1,21 +1,14 @@
-"""A process that shares a sign-in: for each line of its input it makes so many calls at once, and says how many ended well.
-
-`python -m tests.harness.signed_in_caller BASE_URL DATABASE KEY`
-"""
+"""A process that shares a sign-in: it makes so many calls at once as its pipe says, and tells how those ended that failed."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-import sys
-from datetime import UTC, datetime
-
-import structlog
+from multiprocessing.connection import Connection
 
 from lab_agent.bootstrap import SystemClock
 from lab_agent.crypto import Cipher
 from lab_agent.domain.ids import ResourceId
-from lab_agent.errors import Failure
 from lab_agent.exchange.authenticator import Authenticator
 from lab_agent.exchange.client import ExchangeClient, http_options
 from lab_agent.http_client import HttpClient
@@ -45,28 +38,19 @@ def make_settings(base_url: str) -> ExchangeSettings:
     )
 
 
-async def _call(exchange: ExchangeClient) -> bool:
-    try:
-        await exchange.read("Task", ResourceId("1"))
-    except Failure as failure:
-        print(f"{datetime.now(UTC):%H:%M:%S} {failure}", file=sys.stderr)  # noqa: T201 - for who reads why it failed
-        return False
-    return True
+def call_together(pipe: Connection, base_url: str, database: str, key: str) -> None:
+    """Call until the number is none."""
+    asyncio.run(_run(pipe, base_url, database, key))
 
 
-async def _run(base_url: str, database: str, key: str) -> None:
+async def _run(pipe: Connection, base_url: str, database: str, key: str) -> None:
     settings, store = make_settings(base_url), SqlStore(database, Cipher(key))
     async with HttpClient(http_options(settings)) as http:
         tokens = Authenticator(settings.oauth, http, store, SystemClock(), f"caller-{os.getpid()}")
         exchange = ExchangeClient(settings, http, tokens)
-        print("ready", flush=True)  # noqa: T201
-        while line := await asyncio.to_thread(sys.stdin.readline):
-            ended = await asyncio.gather(*(_call(exchange) for _ in range(int(line))))
-            print(sum(ended), flush=True)  # noqa: T201
+        while count := await asyncio.to_thread(pipe.recv):
+            calls = (exchange.read("Task", ResourceId("1")) for _ in range(count))
+            ended = await asyncio.gather(*calls, return_exceptions=True)
+            pipe.send([str(each) for each in ended if isinstance(each, BaseException)])
         await tokens.aclose()
     await store.close()
-
-
-if __name__ == "__main__":
-    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
-    asyncio.run(_run(*sys.argv[1:]))

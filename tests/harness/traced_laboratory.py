@@ -21,6 +21,7 @@ import uvicorn
 from tests.harness import forked_programs
 from tests.harness.clock import DEADLINE
 from tests.harness.databases import create_database
+from tests.harness.documents import final_report
 from tests.harness.orders import find_order
 from tests.harness.traced_agent import DATABASE, ENDED, ORDERS, RESULTS, UNFINISHED, is_settled
 from tests.harness.traced_calls import Fault, TracedCall, injecting, listing, parse_calls, traced
@@ -161,15 +162,8 @@ class TracedLaboratory:
         return (self.folder / "reported").exists()
 
     def _report(self, order: dict[str, Any]) -> None:
-        now = self.world.clock.now().isoformat()
         (line,) = order["lines"]
-        observation = {
-            "id": "x",
-            "code": {"system": "http://loinc.org", "code": "718-7"},
-            "value_quantity": {"value": VALUE, "unit": "g/L"},
-        }
-        report = {"report_id": "report", "version": 1, "status": "final", "order": order["key"], "lines": [line["key"]]}
-        body = {**report, "effective": now, "issued": now, "observations": [observation]}
+        body = final_report("report", order["key"], line["key"], self.world.clock.now())
         partial = self.folder / RESULTS / ".result.part"
         partial.write_text(json.dumps(body))
         partial.rename(self.folder / RESULTS / "result.json")
@@ -221,7 +215,7 @@ class TracedLaboratory:
 
     def _resources(self, kind: str) -> list[dict[str, Any]]:
         found = self.world.service.store.find(kind, [], lambda _: True, limit=100)
-        return [{**json.loads(each.body), "_text": _as_text(each.body)} for each in found]
+        return [{**json.loads(each.body), "_text": bytes(each.body).decode()} for each in found]
 
     def alerts(self) -> list[str]:
         """The conditions that were told, each as often as it was; all have ended."""
@@ -235,7 +229,3 @@ class TracedLaboratory:
 def _go(process: forked_programs.ForkedProgram, writing: socket.socket) -> int:
     writing.sendall(b"go\n")
     return process.wait(DEADLINE)
-
-
-def _as_text(body: Any) -> str:
-    return body.decode() if isinstance(body, bytes) else str(body)

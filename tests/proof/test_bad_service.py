@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
-from asyncio.subprocess import PIPE, Process
 from collections.abc import Awaitable, Iterator
 from contextlib import suppress
 from datetime import timedelta
@@ -37,11 +35,11 @@ from lab_sandbox.faults.plan import FaultPlan, FaultRule
 from tests.harness.clock import DEADLINE, VirtualClock
 from tests.harness.databases import InlineStore, create_database
 from tests.harness.fault_injection import FaultInjector, FaultyLis, SimulatedLis
+from tests.harness.forked_programs import process_context
 from tests.harness.order_ends import SIGN_IN, OrderEnd, OrderRun, TimedPoll
-from tests.harness.paths import ROOT
 from tests.harness.proof import Figures, share_of
 from tests.harness.settings import make_settings
-from tests.harness.signed_in_caller import AT_ONCE
+from tests.harness.signed_in_caller import AT_ONCE, call_together
 from tests.harness.token_service import FIRST_ACCESS, FIRST_REFRESH, token_service
 from tests.harness.world import SimulatedAgent, World
 from tests.proof.foreign_addresses import ADDRESSES, Seen, listeners
@@ -123,20 +121,20 @@ async def test_service_away_for_a_day_is_asked_once_a_minute(figures: Figures) -
     world.service.faults.activate(FaultPlan(faults=away))
     poll.waits.clear()
     await poll.work(run, seconds=_UNTIL_STEADY)
-    at_first, sign_ins_at_first = _count_requests(world), _count_sign_ins(world)
+    at_first, sign_ins_at_first = _count_requests(world)
     await poll.work(run, seconds=minutes * _MINUTE)
-    requests = _count_requests(world) - at_first
+    requests, sign_ins = _count_requests(world)
+    requests -= at_first
     assert requests <= minutes + 1, f"{requests} requests in {minutes} minutes"
-    assert _count_sign_ins(world) - sign_ins_at_first <= 3 * minutes, "a refresh, its repeat and a sign-in, each minute"
+    assert sign_ins - sign_ins_at_first <= 3 * minutes, "a refresh, its repeat and a sign-in, each minute"
     assert max(poll.waits) <= _MINUTE
     waiting = await world.store.run(
         lambda uow: [each for key in run.keys for each in uow.jobs.list_for_order(key, open_only=True)]
     )
     assert len(waiting) >= 8, "what was at the laboratory, and what was seen"
     mean = sum(each.attempts for each in waiting) / len(waiting)
-    expected = (minutes * _MINUTE + _UNTIL_STEADY) / (
-        world.settings.worker.backoff_longest / 2
-    )  # half of the longest wait, by its jitter
+    half = world.settings.worker.backoff_longest / 2  # of the longest wait, by its jitter
+    expected = (minutes * _MINUTE + _UNTIL_STEADY) / half
     assert mean <= 20 + 1.5 * expected, "what waits asks more often than its longest wait allows"
     assert await _is_alert_open(world)
 
@@ -157,12 +155,10 @@ _UNTIL_STEADY = 300.0
 """Seconds until the waits between two requests have grown to a minute, by far."""
 
 
-def _count_requests(world: World) -> int:
-    return int(world.service.faults.state()["faults"][0]["fired"])
-
-
-def _count_sign_ins(world: World) -> int:
-    return int(world.service.faults.state()["faults"][1]["fired"])
+def _count_requests(world: World) -> tuple[int, int]:
+    """To the service, and to its sign-in."""
+    first, second = (int(each["fired"]) for each in world.service.faults.state()["faults"])
+    return first, second
 
 
 async def _is_alert_open(world: World) -> bool:
@@ -172,25 +168,34 @@ async def _is_alert_open(world: World) -> bool:
 # --- one sign-in for several processes
 
 
-async def test_fifty_refused_calls_in_three_processes_refresh_once(tmp_path: Path, figures: Figures) -> None:
-    times, key = share_of(40, at_least=2), new_key()
+def test_fifty_refused_calls_in_three_processes_refresh_once(tmp_path: Path, figures: Figures) -> None:
+    times, key, context = share_of(40, at_least=2), new_key(), process_context()
+    assert AT_ONCE >= 17, "they are to be refused together"
     database = create_database(tmp_path / "lab.db")
-    await _store_first_token(database, key)
+    asyncio.run(_store_first_token(database, key))
     with token_service() as service:
-        callers = await asyncio.gather(*(_start_caller(service.base, database, key) for _ in range(3)))
+        pipes = [context.Pipe() for _ in range(3)]
+        callers = [context.Process(target=call_together, args=(theirs, service.base, database, key)) for _, theirs in pipes]
+        for each in callers:
+            each.start()
         try:
             for number in range(1, times + 1):
                 service.expire()
                 refused = service.refused
-                ended = await asyncio.gather(*(_call(each, count) for each, count in zip(callers, (17, 17, 16), strict=True)))
-                assert ended == [17, 17, 16], "each call is let in with the new token"
+                for (ours, _), count in zip(pipes, (17, 17, 16), strict=True):
+                    ours.send(count)
+                for ours, _ in pipes:
+                    assert ours.poll(DEADLINE)
+                    assert ours.recv() == [], "each call is let in with the new token"
                 assert service.refused - refused >= 1
                 assert service.generation == number, f"{service.generation} refreshes after {number} times 50 refused calls"
                 assert service.reused == []
                 figures.add(refused_calls=50, refreshes=1)
         finally:
-            for each in callers:
-                await _stop_caller(each)
+            for (ours, _), each in zip(pipes, callers, strict=True):
+                ours.send(0)
+                each.join(DEADLINE)
+                each.kill()
 
 
 async def _store_first_token(database: str, key: str) -> None:
@@ -203,36 +208,6 @@ async def _store_first_token(database: str, key: str) -> None:
     store = SqlStore(database, Cipher(key))
     await store.run(write)
     await store.close()
-
-
-async def _start_caller(base: str, database: str, key: str) -> Process:
-    assert AT_ONCE >= 17, "they are to be refused together"
-    arguments = ("-m", "tests.harness.signed_in_caller", base, database, key)
-    caller = await asyncio.create_subprocess_exec(sys.executable, *arguments, cwd=ROOT, stdin=PIPE, stdout=PIPE)
-    assert await _read_line(caller) == "ready"
-    return caller
-
-
-async def _call(caller: Process, count: int) -> int:
-    assert caller.stdin is not None
-    caller.stdin.write(f"{count}\n".encode())
-    await caller.stdin.drain()
-    return int(await _read_line(caller))
-
-
-async def _read_line(caller: Process) -> str:
-    assert caller.stdout is not None
-    return (await asyncio.wait_for(caller.stdout.readline(), DEADLINE)).decode().strip()
-
-
-async def _stop_caller(caller: Process) -> None:
-    assert caller.stdin is not None
-    caller.stdin.close()
-    try:
-        await asyncio.wait_for(caller.wait(), DEADLINE)
-    except TimeoutError:
-        caller.kill()
-        await caller.wait()
 
 
 # --- clocks that jump
