@@ -138,9 +138,8 @@ class Hl7Lis:
             self.cancelled_lines |= set(lines)
         else:
             self.received_ids.append(control_id)
-            known = {"msh10": control_id in self.known_keys, "placer": lines[0] in self.known_keys, "none": False}[
-                self.deduplicate_by
-            ]
+            name = {"msh10": control_id, "placer": lines[0], "none": None}[self.deduplicate_by]
+            known = name in self.known_keys
             if self.state != "refusing":
                 self.known_keys |= {control_id, *lines}
                 if not known:
@@ -159,9 +158,8 @@ class Hl7Lis:
 
     def build_ack(self, code: str, control_id: str, lines: list[str]) -> str:
         number = next(self.numbers)
-        text = (
-            f"MSH|^~\\&|LIS||LAB-AGENT||20240517083000||ORL^O22|Z{number}|P|2.5.1\rMSA|{code}|{control_id}\r{self.extra_segments}"
-        )
+        header = f"MSH|^~\\&|LIS||LAB-AGENT||20240517083000||ORL^O22|Z{number}|P|2.5.1"
+        text = f"{header}\rMSA|{code}|{control_id}\r{self.extra_segments}"
         if code == "AA" and not self.extra_segments:
             text += "".join(f"ORC|OK|{line}|F{line[-6:]}\r" for line in lines)
         return text
@@ -200,10 +198,6 @@ class Hl7Lis:
             await asyncio.sleep(0)
 
 
-def format_timestamp(time) -> str:
-    return f"{time:%Y%m%d%H%M%S%z}"
-
-
 def build_oru(message: LabMessage, control_id: str) -> str:
     lines = [f"MSH|^~\\&|LIS|LAB|LAB-AGENT||20240518083000+0300||ORU^R01^ORU_R01|{control_id}|P|2.5.1", "PID|1||X"]
     if isinstance(message, LabRejection):
@@ -213,7 +207,7 @@ def build_oru(message: LabMessage, control_id: str) -> str:
     assert isinstance(message, LabReport)
     status = {"final": "F", "preliminary": "P", "partial": "A", "registered": "I"}[message.status]
     keys = "~".join(message.lines)
-    times = f"{format_timestamp(message.effective)}|{'|' * 14}{format_timestamp(message.issued)}"
+    times = f"{message.effective:%Y%m%d%H%M%S%z}|{'|' * 14}{message.issued:%Y%m%d%H%M%S%z}"
     lines.append(f"OBR|1|{keys}|{message.report_id}|T|||{times}|||{status}")
     for number, one in enumerate(message.observations, 1):
         quantity, bounds = one.value_quantity, one.reference_ranges

@@ -134,13 +134,10 @@ class HttpLis:
                     status, _ = self.post(body, signed_headers(LIS_SECRET, name, body))
                 except (OSError, http.client.HTTPException):
                     break
-                if status == 200:
+                if status in {200, 400, 422}:
                     with self._lock:
                         self.outbox.remove((name, body))
-                elif status in {400, 422}:
-                    with self._lock:
-                        self.outbox.remove((name, body))
-                        self.refused.append((name, body))
+                        self.refused += [] if status == 200 else [(name, body)]
                 elif status == 503:
                     break
 

@@ -24,12 +24,25 @@ ORDER = OrderKey("RDIALECTAAAAAAAA")
 _SINCE = datetime(2026, 3, 1, tzinfo=UTC)
 
 
+def _entry(name: str, default: Any) -> Any:
+    return property(lambda dialect: dialect.table.get(name, default))
+
+
 @dataclass(frozen=True)
 class Dialect:
     """One message, and what dialects.toml says of it."""
 
     name: str
     table: dict[str, Any]
+    encoding = _entry("encoding", "utf-8")
+    tests = _entry("tests", {"100": "X"})
+    """Nomenclature code → the laboratory's code."""
+    barcode = _entry("barcode", "1000000099")
+    lines = _entry("lines", "")
+    """The lines of the map and the settings with which the messages are delivered."""
+    rows = _entry("rows", {})
+    """How many rows of each mapping table they need."""
+    lacks = _entry("lacks", [])
 
     @property
     def messages(self) -> list[bytes]:
@@ -49,33 +62,6 @@ class Dialect:
                 return b"".join(self.messages).replace(b"\r", b"\n")
             case _:
                 return b"".join(self.messages).replace(b"\r", b"\r\n")
-
-    @property
-    def encoding(self) -> str:
-        return str(self.table.get("encoding", "utf-8"))
-
-    @property
-    def tests(self) -> dict[str, str]:
-        """Nomenclature code → the laboratory's code."""
-        return dict(self.table.get("tests", {"100": "X"}))
-
-    @property
-    def barcode(self) -> str:
-        return str(self.table.get("barcode", "1000000099"))
-
-    @property
-    def lines(self) -> str:
-        """The lines of the map and the settings with which the messages are delivered."""
-        return str(self.table.get("lines", ""))
-
-    @property
-    def rows(self) -> dict[str, int]:
-        """How many rows of each mapping table they need."""
-        return dict(self.table.get("rows", {}))
-
-    @property
-    def lacks(self) -> list[str]:
-        return list(self.table.get("lacks", []))
 
     @property
     def becomes(self) -> list[tuple[str, str]]:

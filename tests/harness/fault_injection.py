@@ -69,7 +69,9 @@ class FaultInjector:
         for _ in range(self.rng.randrange(4)):
             await asyncio.sleep(0)
         await self._maybe_freeze(name)
-        self.dead = self.dead or self._is_crash_due() or self.rng.random() < self.crashes
+        if self.crash_after is not None:
+            self.crash_after -= 1
+        self.dead = self.dead or (self.crash_after or 0) < 0 or self.rng.random() < self.crashes
         if self.dead:
             raise SimulatedCrash(name)
 
@@ -83,12 +85,6 @@ class FaultInjector:
                     return fault.kind
                 break
         return self.rng.choice(kinds) if self.rng.random() < self.faults else None
-
-    def _is_crash_due(self) -> bool:
-        if self.crash_after is None:
-            return False
-        self.crash_after -= 1
-        return self.crash_after < 0
 
     async def _maybe_freeze(self, name: str) -> None:
         if self.freeze_after is None or self.dead or not name.startswith(("before GET", "before POST", "before PUT")):

@@ -11,6 +11,7 @@ from pathlib import Path
 from lab_agent.lis.guard import GuardedInbox
 from lab_agent.lis.hl7v2 import Hl7v2Adapter, Hl7v2Settings
 from lab_agent.lis.testing import MemoryInbox
+from lab_agent.ports.lis import Inbox
 from tests.harness.clock import DEADLINE, wait_until
 
 VT, FS, CR = b"\x0b", b"\x1c", b"\r"
@@ -37,7 +38,7 @@ def make_adapter(folder: Path, **keys: object) -> Hl7v2Adapter:
 
 
 @asynccontextmanager
-async def running(folder: Path, inbox: MemoryInbox | None = None, **keys: object) -> AsyncIterator[Hl7v2Adapter]:
+async def running(folder: Path, inbox: Inbox | None = None, **keys: object) -> AsyncIterator[Hl7v2Adapter]:
     """A started adapter behind the guard's inbox."""
     adapter = make_adapter(folder, **keys)
     await adapter.start(GuardedInbox(inbox if inbox is not None else MemoryInbox(), "hl7v2"))
@@ -47,9 +48,8 @@ async def running(folder: Path, inbox: MemoryInbox | None = None, **keys: object
         await adapter.stop()
 
 
-async def until(reached: Callable[[], bool]) -> None:
-    """Wait until something is so."""
-    await wait_until(reached, interval=0.005)
+async def until(reached: Callable[[], object]) -> None:
+    await wait_until(lambda: bool(reached()), interval=0.005)
 
 
 @dataclass

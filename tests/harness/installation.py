@@ -51,15 +51,6 @@ SHORTENED = {
 }
 
 
-def shorten_timeouts(settings: Path) -> None:
-    """Shorten leases and time-outs, so that what a dead agent left is continued soon."""
-    text = settings.read_text()
-    for slow, quick in SHORTENED.items():
-        assert slow in text, f"{settings.name} has no {slow!r} any more"
-        text = text.replace(slow, quick)
-    settings.write_text(text)
-
-
 @dataclass
 class AgentProcess:
     process: ForkedProgram
@@ -200,15 +191,11 @@ class ProcessHarness:
         assert sorted(status.lines.values()) == ["cancelled", "completed", "completed"]
         assert status.order == "completed"
         reports = await read_reports(self.client, order)
-        identifiers = Counter(report.resource["identifier"][0]["value"] for report in reports)
-        assert len(identifiers) == 2
-        assert set(identifiers.values()) == {1}
-        observations = Counter(one["identifier"][0]["value"] for report in reports for one in report.observations)
-        assert len(observations) == 2
-        assert set(observations.values()) == {1}
+        for found in ([each.resource for each in reports], [one for report in reports for one in report.observations]):
+            identifiers = [each["identifier"][0]["value"] for each in found]
+            assert len(identifiers) == len(set(identifiers)) == 2
         cancelled = [reasons for request, reasons in status.reasons.items() if status.lines[request] == "cancelled"]
-        assert len(cancelled) == 1
-        assert len(cancelled[0]) == 1
+        assert list(map(len, cancelled)) == [1]
 
     async def search(self, kind: str, criteria: dict[str, str] | None = None) -> list[Json]:
         return await self.client.search(kind, criteria or {})
@@ -230,8 +217,11 @@ async def _run_agent_command(workspace: Workspace, output: Path, *words: str) ->
 @asynccontextmanager
 async def open_installation(workspace: Workspace) -> AsyncIterator[ProcessHarness]:
     """The service is up and the store is made, with short leases; neither the API nor an agent is started."""
-    settings = workspace.agent_settings
-    shorten_timeouts(settings)
+    text = workspace.agent_settings.read_text()
+    for slow, quick in SHORTENED.items():  # what a dead agent left is continued soon
+        assert slow in text, f"the settings have no {slow!r} any more"
+        text = text.replace(slow, quick)
+    workspace.agent_settings.write_text(text)
     try:
         async with ProcessGroup(workspace.folder, workspace.logs) as programs:
             service = (program_path("lab-sandbox"), "run", "--config", str(workspace.service_settings))

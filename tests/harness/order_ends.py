@@ -24,7 +24,6 @@ from lab_agent.worker.outages import OutageTracker
 from lab_agent.worker.schedule import PollInterval, PollTask
 from lab_agent.worker.service_hold import ServiceHold
 from lab_agent.workflow.result_inbox import StoreInbox
-from lab_sandbox.exact_json import decode_stored
 from tests.harness.orders import BASE, procedure_requests, templates
 from tests.harness.world import SimulatedAgent, World
 
@@ -163,19 +162,15 @@ class OrderRun:
 
     def _reports_by_request(self) -> dict[str, list[tuple[str, str, str]]]:
         """Status, code and value of what is reported of each ProcedureRequest; the value as it is on the wire."""
-        observations = {each["id"]: each for each in self._all("Observation")}
+        observations = {each["id"]: each for each in self.world.resources("Observation")}
         found: dict[str, list[tuple[str, str, str]]] = {}
-        for report in self._all("DiagnosticReport"):
+        for report in self.world.resources("DiagnosticReport"):
             for reference in report["result"]:
                 seen = observations[_id_of(reference)]
                 told = (str(report["status"]), str(seen["code"]["coding"][0]["code"]), str(seen["valueQuantity"]["value"]))
                 for request in report["basedOn"]:
                     found.setdefault(_id_of(request), []).append(told)
         return found
-
-    def _all(self, kind: str) -> list[dict[str, Any]]:
-        kept = self.world.service.store.find(kind, [], lambda _: True, limit=100_000)
-        return [decode_stored(each.body) for each in kept]
 
 
 class TimedPoll:

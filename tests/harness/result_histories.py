@@ -10,7 +10,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from lab_agent import exact_json
 from lab_agent.crypto import Cipher, new_key
 from lab_agent.domain.ids import ReportKey, line_key
 from lab_agent.domain.report_records import ReportRecord
@@ -209,18 +208,16 @@ class Laboratory:
 
     def read_by_clinic(self) -> dict[str, str]:
         """The values that the clinic reads, by the names of their orders."""
-        store = self.world.service.store
         owners = {line["basedOn"][0]["reference"].rpartition("/")[2]: name
                   for name, task in self.tasks.items() for line in self.world.line_tasks(task)}  # fmt: skip
         found: dict[str, str] = {}
-        for kept in store.find("DiagnosticReport", [], lambda _: True, limit=100):
-            report = exact_json.loads(kept.body)
+        for report in self.world.resources("DiagnosticReport"):
             (name,) = {owners[based["reference"].rpartition("/")[2]] for based in report["basedOn"]}
             ids = {each["reference"].rpartition("/")[2] for each in report["result"]}
-            for one in store.find("Observation", [], lambda _: True, limit=100):
-                if one.ref.id in ids:
+            for one in self.world.resources("Observation"):
+                if one["id"] in ids:
                     assert name not in found, f"two values of {name}"
-                    found[name] = str(exact_json.loads(one.body)["valueQuantity"]["value"])
+                    found[name] = str(one["valueQuantity"]["value"])
         return found
 
 

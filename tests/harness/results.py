@@ -7,13 +7,14 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
 
 from lab_agent import bootstrap, exact_json
+from lab_agent.bootstrap import Components
 from lab_agent.catalogue.spreadsheet.csv_files import load_catalogue
-from lab_agent.documents.service import DocumentService
 from lab_agent.domain.ids import LineKey, OrderKey, ResourceId, report_key, work_order_key
 from lab_agent.domain.job_records import Job, JobKind
 from lab_agent.domain.lab_messages import LabMessage, LabReport, ReportedObservation, ReportStatus
@@ -27,6 +28,7 @@ from lab_agent.exchange.authenticator import Authenticator
 from lab_agent.exchange.client import ExchangeClient, http_options
 from lab_agent.http_client import HttpClient
 from lab_agent.mappings.loader import MappingCache
+from lab_agent.metrics import Metrics
 from lab_agent.ports.lis import NoAdapters
 from lab_agent.ports.repositories import UnitOfWork
 from lab_agent.rules.catalogue_history import CatalogueHistory
@@ -36,15 +38,10 @@ from lab_agent.settings.root import Settings
 from lab_agent.worker.job_runner import JobRunner
 from lab_agent.worker.outages import OutageTracker
 from lab_agent.workflow import operator_results
-from lab_agent.workflow.cancellation import CancelOrderHandler
-from lab_agent.workflow.delivery import DeliverReportHandler
-from lab_agent.workflow.line_lifecycle import LateLineFinder, withdraw_line, withdraw_order
+from lab_agent.workflow.line_lifecycle import withdraw_line, withdraw_order
 from lab_agent.workflow.operator_jobs import retry_job
 from lab_agent.workflow.order_assessment import CatalogueSource
-from lab_agent.workflow.own_reports import OwnReports
 from lab_agent.workflow.result_inbox import StoreInbox
-from lab_agent.workflow.result_matching import MatchReportHandler
-from lab_agent.workflow.task_updates import TaskUpdateHandler
 from lab_sandbox.app import create_app
 from lab_sandbox.config import CLINIC_GUID, RuleSettings, SandboxConfig
 from lab_sandbox.demo.workspace import STU3_PATHS
@@ -118,23 +115,15 @@ class ResultsBench:
     @property
     def runner(self) -> JobRunner:
         if self._runner is None:
-            planning = bootstrap.build_planning(self.settings, self.mappings, self.catalogue)
-            host = self.settings.api.public_url if self.settings.results.documents == "host" else None
-            service = self.settings.exchange
-            late_lines = LateLineFinder(self.exchange, self.store, self.clock, service.base_url, service.line_task_codes)
-            own_reports = OwnReports(self.exchange, self.store, self.settings.order_system, service.base_url)
-            made: list[Any] = [
-                MatchReportHandler(self.clock, self.matcher),
-                DeliverReportHandler(
-                    self.exchange, self.store, self.clock, planning, DocumentService(self.settings.results), host
-                ),
-                CancelOrderHandler(self.clock, _Laboratory()),
-                TaskUpdateHandler(self.exchange, self.clock, late_lines, own_reports, self.settings.worker.mixed_order_status),
-            ]
+            parts: dict[str, Any] = {"catalogue_cache": SimpleNamespace(view=self.catalogue), "adapters": _Laboratory()}
+            parts |= {"exchange": self.exchange, "mapping_cache": self.mappings, "authenticator": None, "queries": None}
+            made = Components(
+                settings=self.settings, clock=self.clock, store=self.store, metrics=Metrics(), owner="bench", **parts
+            )
             self._runner = JobRunner(
                 store=self.store,
                 clock=self.clock,
-                handlers={kind: handler for handler in made for kind in handler.kinds},
+                handlers=bootstrap.build_handlers(made, parts["adapters"]),
                 outages=OutageTracker(self.store, self.clock, service_reachable),
                 owner="bench",
                 lease=timedelta(seconds=60),

@@ -48,6 +48,7 @@ from lab_agent.worker.schedule import Scheduler
 from lab_agent.worker.store_watch import StoreWatch, record_outages
 from lab_agent.worker_bootstrap import _build_scheduled_tasks, build_runner
 from lab_agent.workflow.result_inbox import StoreInbox
+from tests.fakes.exchange_service import service_reachable
 from tests.harness.clock import VirtualClock
 from tests.harness.jobs import claim_jobs
 from tests.harness.settings import make_settings
@@ -115,7 +116,7 @@ class TracedAgent:
             metrics=Metrics(),
             owner=owner,
         )
-        self.outages = OutageTracker(store, clock, self._is_service_up)
+        self.outages = OutageTracker(store, clock, service_reachable)
         self.runner: JobRunner = build_runner(self.components, self.components.adapters, self.outages)
         self.scheduler = Scheduler(self.outages)
         scheduled = _build_scheduled_tasks(self.components, self.components.adapters, self.outages, self.scheduler)
@@ -171,9 +172,6 @@ class TracedAgent:
 
     async def _look(self) -> None:
         """The database works again: the next round finds what is due."""
-
-    async def _is_service_up(self) -> bool:
-        return True
 
 
 def is_settled(execute: Any, until: str) -> bool:

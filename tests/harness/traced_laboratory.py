@@ -201,9 +201,9 @@ class TracedLaboratory:
         assert [each["key"] for each in self.received] == [self.order_key], f"not handed over once\n{self.describe()}"
         statuses = [self.world.get_task(self.task)["status"], *(each["status"] for each in self.world.line_tasks(self.task))]
         assert set(statuses) == {"completed"}, f"{statuses}\n{self.describe()}"
-        (report,), (observation,) = self._resources("DiagnosticReport"), self._resources("Observation")
+        (report,), (observation,) = self.world.resources("DiagnosticReport"), self.world.resources("Observation")
         assert report["status"] == observation["status"] == "final", self.describe()
-        assert f'"value":{VALUE}' in observation["_text"].replace(" ", ""), f"{observation}\n{self.describe()}"
+        assert str(observation["valueQuantity"]["value"]) == VALUE, f"{observation}\n{self.describe()}"
         left = [path.name for path in (self.folder / RESULTS).glob("*.json")]
         done = [path.read_text() for path in (self.folder / RESULTS / "done").iterdir()]
         assert not left, f"{left}\n{self.describe()}"
@@ -212,10 +212,6 @@ class TracedLaboratory:
             assert connection.execute("SELECT count(*) FROM orders").fetchone() == (1,)
             assert connection.execute("SELECT count(*) FROM reports").fetchone() == (1,)
             assert is_settled(connection.execute, "closed"), self.describe()
-
-    def _resources(self, kind: str) -> list[dict[str, Any]]:
-        found = self.world.service.store.find(kind, [], lambda _: True, limit=100)
-        return [{**json.loads(each.body), "_text": bytes(each.body).decode()} for each in found]
 
     def alerts(self) -> list[str]:
         """The conditions that were told, each as often as it was; all have ended."""

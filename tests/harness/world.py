@@ -245,6 +245,11 @@ class World:
     def get_task(self, task_id: str) -> dict[str, Any]:
         return dict(json.loads(self._find("Task", task_id).body))
 
+    def resources(self, kind: str) -> list[dict[str, Any]]:
+        """All resources of a kind, with their numbers digit for digit."""
+        found = self.service.store.find(kind, [], lambda _: True, limit=100_000)
+        return [dict(exact_json.loads(each.body)) for each in found]
+
     def all_tasks(self) -> list[dict[str, Any]]:
         return [
             self.get_task(task) for order in self.placed for task in (order, *(each["id"] for each in self.line_tasks(order)))

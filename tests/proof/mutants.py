@@ -17,22 +17,8 @@ from tests.harness.paths import ROOT
 
 SHARE_OF_VARIANTS = 0.02
 _PARTS = (
-    "lab_agent",
-    "lab_api",
-    "lab_sandbox",
-    "tests",
-    "config",
-    "docs",
-    "systemd",
-    "tools",
-    "requirements",
-    "pyproject.toml",
-    "README.md",
-    "LICENSE",
-    "CHANGELOG.md",
-    "Dockerfile",
-    ".dockerignore",
-    "compose.yaml",
+    *("lab_agent", "lab_api", "lab_sandbox", "tests", "config", "docs", "systemd", "tools", "requirements"),
+    *("pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md", "Dockerfile", ".dockerignore", "compose.yaml"),
 )
 _ENTRY = re.compile(r"(\S+): (.+)\n((?: {4}.*\n)+)((?:  [-+].*\n)+)\n?")
 

@@ -29,6 +29,7 @@ NOISE = 10.0
 """What a busy machine may add."""
 ROUNDS = share_of(30, at_least=4)
 ORDERS_A_ROUND = 3
+KINDS = ("DiagnosticReport", "Observation")
 
 
 @pytest.fixture
@@ -141,11 +142,7 @@ async def test_late_writers_are_fenced_and_nothing_waits(
     for agent in disturbed.agents:
         assert await agent.stop() == 0, "it ends in order, whatever happened"
     assert not await disturbed.unfinished(placed)
-    for kind in ("DiagnosticReport", "Observation"):
-        identifiers = Counter(one["identifier"][0]["value"] for one in await harness.search(kind))
-        assert len(identifiers) == placed, f"{kind}: one of each order"
-        assert set(identifiers.values()) == {1}
-    assert len(harness.lis.received_counts()) == placed
-    figures.add(orders=placed, lost=0)
-    assert set(harness.lis.received_counts().values()) == {1}
-    figures.add(twice=0, late_writes_fenced=len(harness.log_lines("action=lease_lost")))
+    found = {kind: Counter(one["identifier"][0]["value"] for one in await harness.search(kind)) for kind in KINDS}
+    for kind, counted in {**found, "order at the laboratory": harness.lis.received_counts()}.items():
+        assert (kind, len(counted), set(counted.values())) == (kind, placed, {1}), "one of each order"
+    figures.add(orders=placed, lost=0, twice=0, late_writes_fenced=len(harness.log_lines("action=lease_lost")))

@@ -41,6 +41,7 @@ from lab_agent.worker.outages import OutageTracker
 from lab_agent.worker_bootstrap import build_runner
 from lab_agent.workflow.result_inbox import StoreInbox
 from lab_agent.workflow.retention import RetentionPurger
+from tests.fakes.exchange_service import service_reachable
 from tests.harness.clock import VirtualClock
 from tests.harness.databases import create_database
 from tests.harness.jobs import claim_jobs
@@ -112,7 +113,7 @@ class Month:
         assert isinstance(self.store, SqlStore)
         self.queries = SqlQueries(self.store)
         self.adapters = StandInAdapters(components.adapters, None)
-        self.runner = build_runner(components, self.adapters, OutageTracker(self.store, clock, _always))
+        self.runner = build_runner(components, self.adapters, OutageTracker(self.store, clock, service_reachable))
         self.poller = bootstrap.build_poller(components)
         self.reconciler = bootstrap.build_reconciler(components)
         horizon = bootstrap.build_version_horizon(components.settings)
@@ -235,7 +236,3 @@ def plot(days: Sequence[DayFigures]) -> None:
             "oldest work, h": [each.oldest_work_h for each in days],
         }
         Path(folder).with_name("soak.svg").write_text(draw_lines(lines, "day"))
-
-
-async def _always() -> bool:
-    return True

@@ -150,11 +150,8 @@ class DayLaws(Invariants):
 
     async def _check_all_delivered(self) -> None:
         """Every message came to its end, and the newest version of each report is what the clinic reads."""
-        store, service = self.run.world.store, self.run.world.service.store
-        shown = {
-            each["identifier"][0]["value"]: str(each["valueQuantity"]["value"])
-            for each in (exact_json.loads(one.body) for one in service.find("Observation", [], lambda _: True, limit=10_000))
-        }
+        store, observations = self.run.world.store, self.run.world.resources("Observation")
+        shown = {each["identifier"][0]["value"]: str(each["valueQuantity"]["value"]) for each in observations}
         waiting = await store.run(lambda uow: uow.reports.needing_operator())
         assert not waiting, f"a result was not delivered: {[(each.key, each.state.value, each.reason) for each in waiting]}"
         for report, versions in self.run.laboratory.versions.items():
