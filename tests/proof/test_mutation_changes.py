@@ -27,7 +27,6 @@ def test_survivors_are_listed_by_key_or_pattern_each_with_its_reason() -> None:
         'lab_agent.y:g: "utf-8" => "UTF-8" + x': None,
     }.items():
         assert survivors.reason(key) == reason
-        assert survivors.count_by_reason([key]) == ({reason: 1} if reason else {})
     with pytest.raises(ValueError, match="a => b"):
         read_survivors("lab_agent.x:f: a => b")
     assert read_survivors(FILE.read_text()).by_key

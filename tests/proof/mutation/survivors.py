@@ -7,8 +7,6 @@ regular expression that such keys match as a whole.
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -27,10 +25,6 @@ class Survivors:
         if key in self.by_key:
             return self.by_key[key]
         return next((reason for pattern, reason in self.by_pattern if pattern.fullmatch(key)), None)
-
-    def count_by_reason(self, keys: Iterable[str]) -> Counter[str]:
-        """How many survive for which reason."""
-        return Counter(reason for key in keys if (reason := self.reason(key)) is not None)
 
 
 def read_survivors(text: str) -> Survivors:
