@@ -22,11 +22,10 @@ from lab_agent.worker.claiming import ClaimedJob, JobClaimer
 from lab_agent.worker.dispatcher import JobDispatcher
 from lab_agent.worker.job_queues import JOB_QUEUES
 from lab_agent.worker.store_watch import StoreWatch
-from lab_agent.workflow.adapter_pauses import pause_adapter, resume_adapter
 from tests.harness.clock import DEADLINE, wait_until
 from tests.harness.jobs import claim_jobs
 from tests.harness.store_counts import count_store
-from tests.integration.worker.conftest import LEASE, Outcome, WorkerBench
+from tests.integration.worker.conftest import Outcome, WorkerBench
 
 
 @asynccontextmanager
@@ -42,8 +41,10 @@ async def dispatching(bench: WorkerBench, concurrency: int = 2) -> AsyncIterator
         await asyncio.wait_for(running, DEADLINE)
 
 
-def holding(gate: asyncio.Event, running: list[str]) -> Callable[[Lease], Any]:
+def holding(gate: asyncio.Event, running: list[str], only: str = "") -> Callable[[Lease], Any]:
     async def behave(lease: Lease) -> Outcome:
+        if only not in lease.job.dedup_key:
+            return None
         running.append(lease.job.dedup_key)
         await gate.wait()
         running.remove(lease.job.dedup_key)
@@ -67,21 +68,14 @@ def new_job(kind: JobKind, name: str, bench: WorkerBench, ordering_key: str | No
 async def test_jobs_of_queue_run_up_to_its_slots(bench: WorkerBench) -> None:
     for number in range(7):
         await bench.add_job(f"fetch{number}", kind=JobKind.FETCH_ORDER)
-    running: list[str] = []
-    most, gate = 0, asyncio.Event()
-    hold = holding(gate, running)
-
-    async def behave(lease: Lease) -> Outcome:
-        nonlocal most
-        most = max(most, len(running) + 1)
-        return await hold(lease)
-
-    bench.handler.behaviour = behave
-    async with dispatching(bench, concurrency=3):
+    gate, running = asyncio.Event(), list[str]()
+    bench.handler.behaviour = holding(gate, running)
+    async with dispatching(bench, concurrency=3) as dispatcher:
         await wait_until(lambda: len(running) == 3)
+        await dispatcher.look()
+        assert len(running) == 3
         gate.set()
         await wait_until(lambda: len(bench.attempts) == 7)
-    assert most == 3
     assert [call.removeprefix("perform ") for call in bench.handler.calls] == [f"fetch{number}" for number in range(7)]
 
 
@@ -89,34 +83,13 @@ async def test_slow_job_stalls_only_its_own_queue(bench: WorkerBench) -> None:
     await bench.add_job("slow", kind=JobKind.SUBMIT_ORDER)
     await bench.add_job("waits", kind=JobKind.CANCEL_AT_LIS)
     await bench.add_job("quick", kind=JobKind.UPDATE_LINE_TASK)
-    gate, running = asyncio.Event(), list[str]()
-    hold = holding(gate, running)
-
-    async def behave(lease: Lease) -> Outcome:
-        return await hold(lease) if lease.job.dedup_key == "slow" else None
-
-    bench.handler.behaviour = behave
+    gate = asyncio.Event()
+    bench.handler.behaviour = holding(gate, [], only="slow")
     async with dispatching(bench, concurrency=1):
         await wait_until(lambda: ("update_line_task", "done") in bench.attempts)
         assert bench.handler.calls == ["perform slow", "perform quick"]
         gate.set()
         await wait_until(lambda: ("cancel_at_lis", "done") in bench.attempts)
-
-
-async def test_backlog_of_one_kind_hides_no_other(bench: WorkerBench) -> None:
-    await bench.write(
-        lambda uow: uow.jobs.add_all([new_job(JobKind.UPDATE_ORDER_TASK, f"old{number}", bench) for number in range(50)])
-    )
-    bench.clock.advance(60)
-    for kind in (JobKind.UPDATE_LINE_TASK, JobKind.FETCH_ORDER):
-        await bench.add_job(kind.value, kind=kind)
-    gate = asyncio.Event()
-    bench.handler.behaviour = holding(gate, [])
-    async with dispatching(bench, concurrency=2):
-        await wait_until(lambda: len(bench.handler.calls) == 3)
-        assert sorted(bench.handler.calls) == ["perform fetch_order", "perform old0", "perform old1"]
-        gate.set()
-        await wait_until(lambda: len(bench.attempts) == 52)
 
 
 async def test_stop_finishes_running_jobs_and_starts_none(bench: WorkerBench) -> None:
@@ -255,23 +228,16 @@ async def look_until(dispatcher: JobDispatcher, condition: Callable[[], bool]) -
 
 
 async def test_look_finds_what_time_has_made_due(bench: WorkerBench) -> None:
+    """Also the job of a worker that is gone."""
+    await bench.add_job("e")
+    await bench.claim(bench.make_runner("gone"))
     later = replace(new_job(JobKind.FETCH_ORDER, "later", bench), due_at=bench.clock.now() + timedelta(hours=1))
     async with dispatching(bench) as dispatcher:
         await bench.write(lambda uow: uow.jobs.add(later))
         await dispatcher.look()
         assert bench.attempts == []
         bench.clock.advance(3600)
-        await look_until(dispatcher, lambda: bench.attempts == [("fetch_order", "done")])
-
-
-async def test_look_finds_jobs_of_a_worker_that_is_gone(bench: WorkerBench) -> None:
-    await bench.add_job("e")
-    await bench.claim(bench.make_runner("gone"))
-    async with dispatching(bench) as dispatcher:
-        await dispatcher.look()
-        assert bench.attempts == []
-        bench.clock.advance(LEASE.total_seconds() + 1)
-        await look_until(dispatcher, lambda: bench.attempts == [("update_line_task", "done")])
+        await look_until(dispatcher, lambda: sorted(bench.attempts) == [("fetch_order", "done"), ("update_line_task", "done")])
 
 
 async def test_idle_look_takes_no_write_transaction(bench: WorkerBench) -> None:
@@ -325,21 +291,3 @@ async def test_held_queue_claims_nothing_until_released(bench: WorkerBench) -> N
         assert set(kinds()) == {JobKind.MATCH_REPORT.value}
         dispatcher.hold(())
         await wait_until(lambda: {submit.value, cancel.value} <= set(kinds()), "the held ones are done")
-
-
-async def test_paused_system_is_left_alone_until_it_is_resumed(bench: WorkerBench) -> None:
-    """A running dispatcher finds the pause, and its end, in the store; another system goes on meanwhile."""
-
-    def handover(system: str) -> NewJob:
-        return replace(new_job(JobKind.SUBMIT_ORDER, system, bench), system=system)
-
-    words: dict[str, Any] = {"by": "ana", "note": "a new server", "now": bench.clock.now()}
-    await bench.write(lambda uow: pause_adapter(uow, "main", **words))
-    async with dispatching(bench) as dispatcher:
-        await bench.write(lambda uow: uow.jobs.add_all([handover("main"), handover("micro")]))
-        await wait_until(lambda: bench.handler.calls == ["perform micro"])
-        await dispatcher.look()
-        assert bench.handler.calls == ["perform micro"]
-        await bench.write(lambda uow: resume_adapter(uow, "main", **words))
-        await dispatcher.look()
-        await wait_until(lambda: bench.handler.calls == ["perform micro", "perform main"])

@@ -213,18 +213,6 @@ async def test_dead_letter_keeps_its_cause_and_is_tried_no_longer(failing: Bench
     assert await failing.attend() == {AlertKey(ConditionId.JOBS_OTHER)}, "a person has to decide about it"
 
 
-async def test_unreadable_response_to_read_is_not_verified(failing: Bench) -> None:
-    """Where nothing was started, there is nothing to verify: the job is due again."""
-
-    async def read(_: Lease) -> Outcome:
-        raise InvalidResponse("GET Task was answered with something that is not valid JSON")
-
-    await failing.add_job("a")
-    failing.worker.handler.behaviour = read
-    await failing.run()
-    assert (await failing.worker.get_job()).state is JobState.DUE
-
-
 async def words_of(failing: Bench) -> dict[JobId, Any]:
     return dict(await failing.worker.store.run(lambda uow: uow.vault.service_messages(OrderKey("Ra"))))
 

@@ -134,13 +134,6 @@ async def claimed_again(bench: WorkerBench) -> JobLease:
     return JobLease((await bench.claim()).job, bench.store, bench.clock, LEASE)
 
 
-async def test_lost_lease_is_not_renewed_by_the_next_of_the_same_worker(bench: WorkerBench) -> None:
-    """Also where a heartbeat asks about both: they are two leases of one job."""
-    lost, kept = await claimed(bench), await claimed_again(bench)
-    renewed = await bench.write(lambda uow: uow.jobs.renew_leases([lost.job, kept.job], now=bench.clock.now(), lease=LEASE))
-    assert renewed == {(kept.job.id, kept.job.fencing_token)}
-
-
 @pytest.mark.parametrize("order", ["as claimed", "later first", "lost before the claim"])
 async def test_job_claimed_again_is_worked_on_once(bench: WorkerBench, order: str) -> None:
     """The store was away longer than a lease, say: what goes on under the lost one must not be taken for ours.

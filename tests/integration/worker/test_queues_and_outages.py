@@ -34,13 +34,8 @@ from tests.integration.worker.conftest import WorkerBench
 def test_every_job_kind_belongs_to_one_queue() -> None:
     """Observe mode runs none whose jobs anybody would feel."""
     assert sorted(kind for kinds in JOB_QUEUES.values() for kind in kinds) == sorted(JobKind)
-    felt = {
-        JobKind.SUBMIT_ORDER,
-        JobKind.CANCEL_AT_LIS,
-        JobKind.DELIVER_REPORT,
-        JobKind.UPDATE_LINE_TASK,
-        JobKind.UPDATE_ORDER_TASK,
-    }
+    felt = {JobKind.SUBMIT_ORDER, JobKind.CANCEL_AT_LIS, JobKind.DELIVER_REPORT}
+    felt |= {JobKind.UPDATE_LINE_TASK, JobKind.UPDATE_ORDER_TASK}
     assert not felt & {kind for kinds in list_queues(observe=True).values() for kind in kinds}
 
 
@@ -181,24 +176,13 @@ async def test_failing_scheduled_task_is_reported_and_repeats(bench: WorkerBench
     assert rare.waits == []
 
 
-FAULTS = [
-    ValueError("s3cret"),
-    KeyError("x"),
-    RecursionError(),
-    CryptoError(),
-    StoreError("no such table"),
-    ForeignOrigin("away"),
-]
+FAULTS = [ValueError("s3cret"), KeyError("x"), RecursionError(), CryptoError(), StoreError("no table"), ForeignOrigin("away")]
 PARTS = ["poll", "look", "restore", "collect", "reconcile", "retention"]
 
 
 @pytest.mark.parametrize(
     ("fault", "part"),
-    [
-        pytest.param(fault, part, id=f"{type(fault).__name__}-{part}", marks=() if number == place else pytest.mark.slow)
-        for number, fault in enumerate(FAULTS)
-        for place, part in enumerate(PARTS)
-    ],
+    [pytest.param(fault, part, id=f"{type(fault).__name__}-{part}") for fault, part in zip(FAULTS, PARTS, strict=True)],
 )
 async def test_unexpected_error_of_task_is_told_and_waits(bench: WorkerBench, fault: Exception, part: str) -> None:
     task = Task(bench, part, fault)

@@ -75,18 +75,11 @@ async def test_what_is_broken_in_part_is_not_held(service: Service, broken: dict
 
 @pytest.mark.slow
 async def test_orders_go_on_while_the_search_for_new_ones_is_broken(service: Service) -> None:
-    service.fail({"status": 500, "route": _POLL})
-    await work(service, _HOUR)
-    assert await service.is_outage_told()
-    assert await service.run.are_closed()
-
-
-@pytest.mark.slow
-async def test_orders_go_on_beside_a_task_that_breaks_the_search_too(service: Service) -> None:
-    """What the service cannot write is in the search for new orders, and is asked for by itself."""
+    """Also beside a Task that breaks it: what the service cannot write is in that search, and is asked for by itself."""
     bad, *others = service.world.placed
     service.fail({"status": 500, "route": _POLL}, {"status": 500, "route": f"GET /fhir/Task/{bad}"})
     await work(service, _HOUR)
+    assert await service.is_outage_told()
     service.world.placed = others
     assert await service.run.are_closed()
 

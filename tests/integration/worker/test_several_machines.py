@@ -74,7 +74,12 @@ async def test_each_machine_decides_about_its_own_disk(bench: WorkerBench) -> No
     assert await two.look() == {ONE, TWO}
     one.is_full = False
     assert await one.look() == {TWO}
-    steady[0] += 61
+    steady[0] += 59
+    await two.beat()
+    assert await one.look() == {TWO}
+    steady[0] += 59
+    assert await one.look() == {TWO}, "it has written a heartbeat meanwhile"
+    steady[0] += 2
     assert await one.look() == frozenset(), "no worker lives there that could say that it has ended"
 
 
