@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import count
@@ -21,6 +24,7 @@ from lab_agent.ports.repositories import Store, UnitOfWork
 from lab_agent.store.schema import upgrade
 from lab_agent.store.table_base import METADATA
 from lab_agent.store.unit_of_work import SqlStore
+from tests.harness.clock import DEADLINE
 from tests.harness.databases import create_database
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -105,6 +109,32 @@ class UnitOfWorkRunner:
         return found
 
 
+@asynccontextmanager
+async def begun(store: Store, work: Callable[[UnitOfWork], object] = lambda _: None) -> AsyncIterator[asyncio.Task[Any]]:
+    """A unit of work that has done its work in the block, and is committed at the end of it."""
+    done, go_on = threading.Event(), threading.Event()
+
+    def held(uow: UnitOfWork) -> None:
+        work(uow)
+        done.set()
+        assert go_on.wait(2 * DEADLINE)
+
+    task = asyncio.create_task(UnitOfWorkRunner(store)(held))
+    assert await asyncio.to_thread(done.wait, DEADLINE)
+    yield task
+    go_on.set()
+    await asyncio.wait({task})
+
+
+async def with_store(url: str, work: Callable[[SqlStore], Awaitable[Any]], *keys: str) -> Any:
+    """Do something with a store that is closed afterwards."""
+    store = SqlStore(url, Cipher(*keys))
+    try:
+        return await work(store)
+    finally:
+        await store.close()
+
+
 @pytest.fixture
 def factory() -> RecordFactory:
     return RecordFactory()
@@ -149,6 +179,26 @@ def sqlite_url(tmp_path: Path) -> str:
 def sql_url(request: pytest.FixtureRequest) -> str:
     """Address of a fresh database with our schema."""
     return str(request.getfixturevalue("sqlite_url" if request.param == "sqlite" else "postgres_empty_url"))
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Address of a database without a schema; the file of SQLite, and its folder, are not there yet."""
+    is_sqlite = request.param == "sqlite"
+    return f"sqlite:///{tmp_path / 'with space %20' / 'lab.db'}" if is_sqlite else str(request.getfixturevalue("postgres_url"))
+
+
+@pytest.fixture
+def fresh(url: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[str]:
+    """Another database of the same kind, which stays empty until the test upgrades it."""
+    if url.startswith("sqlite"):
+        yield f"sqlite:///{tmp_path / 'fresh.db'}"
+        return
+    server: str = request.getfixturevalue("postgres_server")
+    with psycopg.connect(server, autocommit=True) as connection:
+        connection.execute("CREATE DATABASE fresh")
+        yield server.replace("/postgres?", "/fresh?")
+        connection.execute("DROP DATABASE fresh WITH (FORCE)")
 
 
 @pytest.fixture

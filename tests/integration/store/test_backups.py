@@ -25,13 +25,12 @@ from lab_agent.settings.backup import BackupSettings
 from lab_agent.settings.groups import StoreSettings
 from lab_agent.store.agent_lock import AgentLock
 from lab_agent.store.backups import Backup, RestoredBackup, list_backups, make_backup, prune_backups, restore_backup
-from lab_agent.store.opening import build_cipher
 from lab_agent.store.schema import upgrade
 from lab_agent.store.schema_versions import head_revision
 from lab_agent.store.unit_of_work import SqlStore
 from tests.harness.proof import FIGURES, SHARE
 from tests.harness.schemas import closing_engine
-from tests.integration.store.conftest import UnitOfWorkRunner
+from tests.integration.store.conftest import UnitOfWorkRunner, with_store
 
 NOW = datetime(2026, 3, 1, 2, 30, tzinfo=UTC)
 BACKUPS = max(2, round(50 * SHARE))
@@ -71,11 +70,8 @@ async def read_value(settings: StoreSettings) -> str | None:
 
 
 async def within_store(settings: StoreSettings, work: Callable[[UnitOfWorkRunner], Awaitable[Any]]) -> Any:
-    store = SqlStore(settings.url, build_cipher(settings))
-    try:
-        return await work(UnitOfWorkRunner(store))
-    finally:
-        await store.close()
+    keys = [each.get_secret_value() for each in settings.encryption_keys]
+    return await with_store(settings.url, lambda store: work(UnitOfWorkRunner(store)), *keys)
 
 
 async def backed_up(settings: StoreSettings, folder: Path, *, encrypt: bool = False, at: datetime = NOW) -> Backup:
@@ -140,16 +136,13 @@ async def test_backup_of_newer_program_is_refused(settings: StoreSettings, tmp_p
     assert await read_value(settings) is None
 
 
-async def test_backup_of_other_key_is_refused(sqlite_settings: StoreSettings, tmp_path: Path) -> None:
+async def test_what_is_no_backup_of_ours_is_refused(sqlite_settings: StoreSettings, tmp_path: Path) -> None:
+    """Or that of another key."""
     await write_value(sqlite_settings, "kept")
     made = await backed_up(sqlite_settings, tmp_path / "b")
     other = StoreSettings.model_validate({"url": sqlite_settings.url, "encryption_keys": [new_key()]})
     with pytest.raises(CryptoError):
         await restored(other, made)
-    assert await read_value(sqlite_settings) == "kept"
-
-
-def test_what_is_no_backup_is_refused(sqlite_settings: StoreSettings, tmp_path: Path) -> None:
     (tmp_path / "text.db").write_text("no database")
     with closing(sqlite3.connect(tmp_path / "other.db")) as connection:
         connection.execute("CREATE TABLE other (x)")
@@ -158,6 +151,7 @@ def test_what_is_no_backup_is_refused(sqlite_settings: StoreSettings, tmp_path: 
             restore_backup(sqlite_settings, tmp_path / name, NOW)
     with pytest.raises(StoreError, match="cannot be written"):
         make_backup(sqlite_settings, tmp_path / "text.db", NOW, encrypt=False)
+    assert await read_value(sqlite_settings) == "kept"
 
 
 async def test_restore_beside_a_running_agent_is_refused(sqlite_settings: StoreSettings, tmp_path: Path) -> None:

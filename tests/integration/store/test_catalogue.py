@@ -54,12 +54,9 @@ async def test_active_version_gets_first_importer(transact, former, by, kept):
 
 async def test_notices_end_by_time_or_lift(transact):
     start = TurnaroundNotice(key="n1", item="1", contract=None, start=NOW, end=NOW + 4 * HOUR, made_at=NOW)
-    notices = [
-        replace(start, delay_hours=Decimal("12.50"), caption="c", by="anna"),
-        replace(start, key="n2", contract="C-1"),
-        replace(start, key="n3", item="2"),
-        replace(start, key="n4", end=NOW + HOUR),
-    ]
+    first = replace(start, delay_hours=Decimal("12.50"), caption="c", by="anna")
+    others = ({"key": "n2", "contract": "C-1"}, {"key": "n3", "item": "2"}, {"key": "n4", "end": NOW + HOUR})
+    notices = [first, *(replace(start, **each) for each in others)]
     for each in notices:
         await transact.turnaround_notices.add(each)
 

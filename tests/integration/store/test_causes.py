@@ -16,13 +16,13 @@ from lab_agent.domain.job_records import JobKind
 from lab_agent.domain.records import Alert
 from lab_agent.domain.state_machines import OPEN_JOBS, JobState, OrderState
 from lab_agent.monitoring.cause_groups import CauseGroup, read_groups
-from lab_agent.ports.clock import Clock
 from lab_agent.store.queries import SqlQueries
 from lab_agent.store.unit_of_work import SqlStore
 from lab_agent.workflow import operator_held_groups, operator_job_groups
 from lab_agent.workflow.attention_alerts import AttentionAlerts
-from lab_agent.workflow.operator_groups import GroupAction, LeftOut
+from lab_agent.workflow.operator_groups import GroupAction
 from lab_agent.workflow.operator_job_groups import JobGroup
+from tests.harness.clock import VirtualClock
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 HELD, HANDOVERS, UPLOADS = 400, 300, 300
@@ -46,11 +46,6 @@ _JOBS = f"""
         CASE WHEN n <= :unverified THEN 'needs_review' ELSE :state END, true, 9, '2026-03-01 13:00:00.000000', {_AGE},
         '2026-03-01 12:00:00.000000', 1, :system, {_AGE}, 9, CASE WHEN :cause <> '' THEN {_AGE} END, NULLIF(:cause, '') FROM n
 """
-
-
-class _At(Clock):
-    def now(self) -> datetime:
-        return NOW
 
 
 def fill(connection: Connection, times: int) -> None:
@@ -83,7 +78,7 @@ async def store(request: pytest.FixtureRequest, sqlite_url: str, cipher: Cipher)
 
 @pytest.fixture
 def attention(store: SqlStore) -> AttentionAlerts:
-    return AttentionAlerts(store, _At(), timedelta(minutes=30))
+    return AttentionAlerts(store, VirtualClock(NOW), timedelta(minutes=30))
 
 
 async def open_alerts(store: SqlStore) -> dict[AlertKey, Alert]:
@@ -179,15 +174,6 @@ async def test_cause_is_retried_in_portions_but_for_unverified_handovers(store: 
     assert (await open_alerts(store))[DISK_ALERT].count == HANDOVERS, "it fails until an attempt succeeds"
 
 
-async def test_cause_is_dismissed_with_a_note(store: SqlStore, attention: AttentionAlerts) -> None:
-    group = JobGroup(FailureCause.WRITE_REJECTED)
-    assert (await operator_job_groups.preview_dismissal(store, group)).number == UPLOADS
-    outcome = await operator_job_groups.dismiss_group(store, group, by="anna", note="entered by hand", now=NOW)
-    assert (outcome.done, outcome.left_out) == (UPLOADS, ())
-    await attention.run()
-    assert set(await open_alerts(store)) == {HELD_ALERT, DISK_ALERT}
-
-
 async def test_held_orders_of_a_cause_are_assessed_now(store: SqlStore) -> None:
     assert (await operator_held_groups.preview_assessment(store, RULE)).number == HELD
     outcome = await operator_held_groups.assess_held_orders(store, RULE, by="anna", now=NOW)
@@ -198,9 +184,12 @@ async def test_held_orders_of_a_cause_are_assessed_now(store: SqlStore) -> None:
     assert (repeated.done, [each.number for each in repeated.left_out]) == (0, [HELD])
 
 
-async def test_what_cannot_be_changed_stops_no_other(store: SqlStore) -> None:
+async def test_cause_is_dismissed_and_what_cannot_be_changed_stops_no_other(store: SqlStore, attention: AttentionAlerts) -> None:
     spoilt = "UPDATE jobs SET kind = 'deliver_report', target = 'gone' WHERE target = 'U7'"
     await store.write(lambda connection, _: connection.execute(text(spoilt)))
-    outcome = await operator_job_groups.dismiss_group(store, JobGroup(FailureCause.WRITE_REJECTED), by="anna", note="no", now=NOW)
+    group = JobGroup(FailureCause.WRITE_REJECTED)
+    assert (await operator_job_groups.preview_dismissal(store, group)).number == UPLOADS
+    outcome = await operator_job_groups.dismiss_group(store, group, by="anna", note="entered by hand", now=NOW)
     assert (outcome.done, [each.number for each in outcome.left_out]) == (UPLOADS - 1, [1])
-    assert isinstance(outcome.left_out[0], LeftOut)
+    await attention.run()
+    assert (await open_alerts(store))[UPLOAD_ALERT].count == 1

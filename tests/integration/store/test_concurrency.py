@@ -19,14 +19,12 @@ from datetime import timedelta
 import pytest
 
 from lab_agent.crypto import Cipher
-from lab_agent.domain.job_records import JobKind, NewJob
-from lab_agent.domain.records import OrderRecord
 from lab_agent.errors import LeaseLostError
 from lab_agent.store.unit_of_work import SqlStore
 from tests.harness.clock import DEADLINE
 from tests.harness.forked_programs import process_context
 from tests.harness.proof import FIGURES, SHARE
-from tests.integration.store.conftest import NOW, RecordFactory, UnitOfWorkRunner
+from tests.integration.store.conftest import NOW, RecordFactory, UnitOfWorkRunner, begun, with_store
 
 JOBS = 200
 LEASE = timedelta(minutes=5)
@@ -54,14 +52,7 @@ async def _work_off(store, owner):
 
 
 def _process(url, key, owner, results):
-    async def main():
-        store = SqlStore(url, Cipher(key))
-        try:
-            return await _work_off(store, owner)
-        finally:
-            await store.close()
-
-    results.put(asyncio.run(main()))
+    results.put(asyncio.run(with_store(url, lambda store: _work_off(store, owner), key)))
 
 
 @pytest.mark.parametrize("keys", [JOBS, 7])
@@ -130,19 +121,6 @@ async def test_ordering_key_never_has_two_jobs_in_flight(transact, factory):
     assert clashes == []
 
 
-async def test_concurrent_order_updates_are_serialized(transact, factory):
-    await transact.orders.add(factory.order("R1", seen_lines=()))
-
-    def append(uow, name):
-        order = uow.orders.get_for_update("R1")
-        time.sleep(0.002)
-        uow.orders.save(replace(order, seen_lines=(*order.seen_lines, name)))
-
-    await asyncio.gather(*(transact(lambda uow, n=n: append(uow, f"{n}")) for n in range(20)))
-    order = await transact.orders.get_for_update("R1")
-    assert sorted(order.seen_lines, key=int) == [f"{n}" for n in range(20)]
-
-
 @pytest.mark.parametrize("lock", ["a value", "the order"])
 async def test_lock_shows_what_its_holder_before_has_written(transact, factory, lock):
     """Whoever has set a key, or has the order, sees it: labels and rate limits are given out behind such locks."""
@@ -151,7 +129,8 @@ async def test_lock_shows_what_its_holder_before_has_written(transact, factory, 
     def add_line(uow, number):
         uow.orders.lines("R1")  # what is read before the lock may be out of date behind it
         if lock == "the order":
-            uow.orders.get_for_update("R1")
+            order = uow.orders.get_for_update("R1")
+            uow.orders.save(replace(order, reopened=order.reopened + 1))
         else:
             uow.key_values.set("lock", f"{number}")
         seen = uow.orders.lines("R1")
@@ -160,6 +139,7 @@ async def test_lock_shows_what_its_holder_before_has_written(transact, factory, 
 
     await asyncio.gather(*(transact(lambda uow, n=n: add_line(uow, n)) for n in range(10)))
     assert [line.key for line in await transact.orders.lines("R1")] == [f"L{number}" for number in range(10)]
+    assert (await transact.orders.get("R1")).reopened == (10 if lock == "the order" else 0)
 
 
 @pytest.mark.parametrize("what", ["job", "refresh lease"])
@@ -176,10 +156,12 @@ async def test_one_of_many_at_once_gets_it(transact, factory, what):
 
 
 def _die_in_the_middle(url, key):
+    make = RecordFactory()
+
     def work(uow):
         for number in range(50):
-            uow.orders.add(OrderRecord(key=f"R{number}", task_id=f"t{number}", seen_at=NOW, changed_at=NOW))
-            uow.jobs.add(NewJob(kind=JobKind.FETCH_ORDER, dedup_key=f"e{number}", ordering_key="l", target="s", due_at=NOW))
+            uow.orders.add(make.order(f"R{number}", task_id=f"t{number}"))
+            uow.jobs.add(make.job())
         uow.orders.existing(["t1"])  # what was written is sent
         os.kill(os.getpid(), signal.SIGKILL)
 
@@ -200,19 +182,8 @@ async def test_kill_mid_transaction_leaves_nothing_partial(transact, sql_url, ke
 
 async def test_reads_proceed_during_a_long_write(store):
     """A long write blocks other writes, not reads."""
-    started, go_on = threading.Event(), threading.Event()
-
-    def slow(uow):
-        uow.key_values.set("a", "b")
-        started.set()
-        assert go_on.wait(2 * DEADLINE)
-
-    writing = asyncio.create_task(store.run(slow))
-    assert await asyncio.to_thread(started.wait, DEADLINE)
-    found = await asyncio.wait_for(store.read(lambda connection: connection.exec_driver_sql("SELECT 1").scalar()), DEADLINE)
-    go_on.set()
-    await writing
-    assert found == 1
+    async with begun(store, lambda uow: uow.key_values.set("a", "b")):
+        await asyncio.wait_for(store.read(lambda connection: connection.exec_driver_sql("SELECT 1").scalar()), DEADLINE)
 
 
 async def test_slow_pages_do_not_delay_the_workers(store):

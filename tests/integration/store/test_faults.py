@@ -14,12 +14,8 @@ from subprocess import PIPE
 import psycopg
 import pytest
 
-from lab_agent.crypto import Cipher, new_key
-from lab_agent.errors import CryptoError, StoreConflictError, StoreError, StoreUnreachableError
-from lab_agent.ports.credential_repositories import StoredToken
-from lab_agent.store import engine, key_rotation, vault_tables
-from lab_agent.store.engine import open_reading_engine
-from lab_agent.store.key_rotation import KeyRotation, rotate_keys
+from lab_agent.errors import StoreConflictError, StoreError, StoreUnreachableError
+from lab_agent.store import engine
 from lab_agent.store.unit_of_work import SqlStore
 from tests.harness.clock import DEADLINE
 from tests.integration.store.conftest import NOW
@@ -28,20 +24,6 @@ from tests.integration.store.conftest import NOW
 def _note(uow):
     uow.key_values.set("a", "b")
     uow.commit()
-
-
-@pytest.fixture
-async def open_store(sql_url, key):
-    """Opens a store with these keys; by default with that of the others."""
-    opened = []
-
-    def open_it(*keys):
-        opened.append(SqlStore(sql_url, Cipher(*(keys or (key,)))))
-        return opened[-1]
-
-    yield open_it
-    for each in opened:
-        await each.close()
 
 
 # --- connections to PostgreSQL
@@ -156,16 +138,6 @@ async def test_postgresql_connection_settings(postgres_url, cipher, asked, found
     await store.close()
 
 
-async def test_postgresql_plans_pages_once(postgres_url):
-    """A page's statement is planned once for all values, in the process of its connection: both took longer than to run it."""
-    engine = open_reading_engine(postgres_url, connections=1)
-    shown = ("plan_cache_mode", "jit", "max_parallel_workers_per_gather", "lock_timeout")
-    with engine.connect() as connection:
-        found = [connection.exec_driver_sql(f"SHOW {name}").scalar() for name in shown]
-    engine.dispose()
-    assert found == ["force_generic_plan", "off", "0", "15s"]
-
-
 # --- the file of SQLite
 
 
@@ -217,89 +189,3 @@ async def test_encrypted_content_is_not_readable_in_file(sqlite_store, sqlite_ur
     folder = Path(sqlite_url.removeprefix("sqlite:///")).parent
     written = b"".join(path.read_bytes() for path in folder.iterdir())
     assert [text in written for text in (b"application/pdf", b"Petrova", b"secret-words")] == [True, False, False]
-
-
-# --- keys
-
-
-def _identity(order, content=b"x"):
-    return lambda uow: (uow.vault.save_identity(order, content, at=NOW), uow.commit())
-
-
-async def test_wrong_key_is_detected_at_once(open_store, key):
-    """A new key before the old one is accepted."""
-    await open_store().run(_identity("R1"))
-    other = open_store(new_key())
-    for _ in range(2):
-        with pytest.raises(CryptoError, match="not among those set"):
-            await other.run(_note)
-    assert await open_store(new_key(), key).run(lambda uow: uow.vault.identity("R1")) == b"x"
-
-
-async def test_old_key_can_be_retired(open_store, key):
-    def fill(uow):
-        for number in range(120):
-            uow.vault.save_identity(f"R{number:03}", b"x", at=NOW)
-        uow.vault.save_document(b"pdf", "application/pdf", at=NOW)
-        uow.oauth_tokens.add(StoredToken(generation=1, access_token="a", refresh_token="r", expires_at=None))
-        uow.oauth_tokens.add(StoredToken(generation=2, access_token="b", refresh_token=None, expires_at=None))
-        uow.commit()
-
-    await open_store().run(fill)
-    both = open_store(new := new_key(), key)
-    told = []
-    done = await rotate_keys(both, lambda *of: told.append(of))
-    assert done == KeyRotation(reencrypted=120 + 1 + 3, added_meanwhile=0, unreadable=0)
-    assert told == sorted(told)
-    assert told[-1] == (2 * 124, 2 * 124)
-    assert (await rotate_keys(both)).reencrypted == 0
-    alone = open_store(new)
-    found = await alone.run(
-        lambda uow: ([uow.vault.identity(f"R{n:03}") for n in range(120)], uow.oauth_tokens.current().access_token)
-    )
-    assert found == ([b"x"] * 120, "b")
-    with pytest.raises(CryptoError):
-        await open_store(key).run(_note)
-
-
-async def test_interrupted_rotation_continues(open_store, key, monkeypatch):
-    await open_store().run(lambda uow: [_identity(f"R{number:03}")(uow) for number in range(50)])
-    both = open_store(new_key(), key)
-    write, calls = both.write, []
-
-    async def write_once(work):
-        calls.append(work)
-        if len(calls) > 1:
-            raise StoreUnreachableError
-        return await write(work)
-
-    monkeypatch.setattr(both, "write", write_once)
-    with pytest.raises(StoreUnreachableError):
-        await rotate_keys(both)
-    monkeypatch.undo()
-    assert (await rotate_keys(both)).reencrypted == 50 - key_rotation._BATCH_SIZE
-
-
-async def test_rotation_reports_unreadable_value_and_goes_on(open_store, key):
-    old = open_store()
-    await old.run(_identity("R2"))
-    foreign = {"order_key": "R1", "ciphertext": Cipher(new_key()).encrypt(b"x"), "kept_at": NOW}
-    await old.write(lambda connection, _: connection.execute(vault_tables.identities.insert().values(**foreign)))
-    assert await rotate_keys(open_store(new_key(), key)) == KeyRotation(reencrypted=1, added_meanwhile=0, unreadable=1)
-
-
-async def test_rotation_keeps_old_key_while_another_process_uses_it(open_store, key, monkeypatch):
-    old = open_store()
-    await old.run(_identity("R1"))
-    rotate_all, passes = key_rotation._rotate_all, []
-
-    async def rotate_beside_old_process(rotated, tell_done):
-        passes.append(rotated)
-        if len(passes) == 2:
-            await old.run(_identity("R2", b"y"))
-        return await rotate_all(rotated, tell_done)
-
-    monkeypatch.setattr(key_rotation, "_rotate_all", rotate_beside_old_process)
-    done = await rotate_keys(open_store(new_key(), key))
-    assert done == KeyRotation(reencrypted=2, added_meanwhile=1, unreadable=0)
-    await open_store(key).run(_note)  # the check value still has the old key

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-import threading
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
@@ -27,7 +26,7 @@ from lab_agent.store.unit_of_work import SqlStore
 from tests.harness.clock import DEADLINE
 from tests.harness.databases import create_database
 from tests.harness.store_counts import count_store
-from tests.integration.store.conftest import NOW, RecordFactory
+from tests.integration.store.conftest import NOW, RecordFactory, begun
 
 
 @pytest.fixture
@@ -42,12 +41,9 @@ async def sqlite_store(sqlite_url, cipher, monkeypatch):
 
 async def run_together(store, *works):
     """Run units of work that all wait when the thread becomes free; gives their results and errors."""
-    busy, go_on = threading.Event(), threading.Event()
-    first = asyncio.create_task(store.run(lambda _: (busy.set(), go_on.wait(DEADLINE))))
-    assert await asyncio.to_thread(busy.wait, DEADLINE)
-    waiting = [asyncio.create_task(store.run(work)) for work in works]
-    await asyncio.sleep(0)
-    go_on.set()
+    async with begun(store) as first:
+        waiting = [asyncio.create_task(store.run(work)) for work in works]
+        await asyncio.sleep(0)
     return (await asyncio.gather(first, *waiting, return_exceptions=True))[1:]
 
 
@@ -170,16 +166,12 @@ async def test_full_disk_fails_the_group_and_leaves_nothing(sqlite_store):
 
 
 async def test_cancelled_caller_is_not_run_once_it_waits(sqlite_store):
-    busy, go_on = threading.Event(), threading.Event()
-    first = asyncio.create_task(sqlite_store.run(lambda _: (busy.set(), go_on.wait(DEADLINE))))
-    assert await asyncio.to_thread(busy.wait, DEADLINE)
-    cancelled = asyncio.create_task(sqlite_store.run(setting("cancelled")))
-    await asyncio.sleep(0)
-    cancelled.cancel()
-    await asyncio.sleep(0)
-    kept = asyncio.create_task(sqlite_store.run(setting("kept")))
-    go_on.set()
-    await first
+    async with begun(sqlite_store):
+        cancelled = asyncio.create_task(sqlite_store.run(setting("cancelled")))
+        await asyncio.sleep(0)
+        cancelled.cancel()
+        await asyncio.sleep(0)
+        kept = asyncio.create_task(sqlite_store.run(setting("kept")))
     await kept
     assert await values(sqlite_store, "cancelled", "kept") == (None, "set")
 

@@ -16,7 +16,7 @@ from lab_agent.errors import StoreUnreachableError
 from lab_agent.store import engine
 from lab_agent.store.unit_of_work import SqlStore
 from tests.harness.clock import DEADLINE, wait_until
-from tests.integration.store.conftest import LEASE, NOW, UnitOfWorkRunner
+from tests.integration.store.conftest import LEASE, NOW, UnitOfWorkRunner, begun
 from tests.integration.store.test_group_commit import run_together, setting, values
 
 
@@ -102,9 +102,14 @@ async def test_late_owner_leaves_nothing_after_a_failed_begin(sqlite_store, othe
 
 
 async def test_failed_begin_fails_all_of_the_group(sqlite_store, other_program):
-    """None is told that it is done: whether the rest of the group runs, nobody can say any more."""
+    """None is told that it is done: whether the rest of the group runs, nobody can say any more.
+
+    Each gets an error of its own: a traceback grows where it is raised, and one that is shared would keep the frames of all.
+    """
     found = await run_against(sqlite_store, other_program, setting("a"), setting("b"))
     assert [type(each) for each in found] == [StoreUnreachableError] * 5
+    assert len({id(error) for error in found}) == len({id(error.__traceback__) for error in found}) == len(found)
+    assert all(error.__cause__ is not None for error in found)
     assert await values(sqlite_store, "a", "b") == (None, None)
 
 
@@ -132,15 +137,6 @@ async def test_unit_that_raises_stop_iteration_disturbs_nobody(sqlite_store):
     assert await values(sqlite_store, "a", "b") == ("set", "set")
 
 
-async def test_each_caller_of_a_failed_group_gets_an_error_of_its_own(sqlite_store, other_program):
-    """A traceback grows where an error is raised: one that is shared would tell of all callers, and keep their frames."""
-    found = await run_against(sqlite_store, other_program, setting("a"))
-    assert len({id(error) for error in found}) == len(found)
-    assert len({id(error.__traceback__) for error in found}) == len(found)
-    assert {str(error) for error in found} == {str(found[0])}
-    assert all(error.__cause__ is not None for error in found)
-
-
 async def test_each_loop_hears_once_what_a_transaction_made_due(sqlite_store, factory):
     """Callers of two event loops wait in turn; each loop is told once, in its own thread."""
     told = []
@@ -150,21 +146,19 @@ async def test_each_loop_hears_once_what_a_transaction_made_due(sqlite_store, fa
         uow.jobs.add(factory.job())
         uow.commit()
 
-    busy, go_on = threading.Event(), threading.Event()
-    waiting = [asyncio.create_task(sqlite_store.run(lambda _: (busy.set(), go_on.wait(DEADLINE))))]
-    assert await asyncio.to_thread(busy.wait, DEADLINE)
     elsewhere = asyncio.new_event_loop()
     thread = threading.Thread(target=elsewhere.run_forever)
     thread.start()
-    for number in range(6):
-        if number % 2:
-            other = asyncio.run_coroutine_threadsafe(sqlite_store.run(adds), elsewhere)
-            waiting.append(asyncio.wrap_future(other))
-            await wait_until(lambda number=number: len(sqlite_store._writers._waiting) > number)
-        else:
-            waiting.append(asyncio.create_task(sqlite_store.run(adds)))
-            await asyncio.sleep(0)
-    go_on.set()
+    waiting = []
+    async with begun(sqlite_store):
+        for number in range(6):
+            if number % 2:
+                other = asyncio.run_coroutine_threadsafe(sqlite_store.run(adds), elsewhere)
+                waiting.append(asyncio.wrap_future(other))
+                await wait_until(lambda number=number: len(sqlite_store._writers._waiting) > number)
+            else:
+                waiting.append(asyncio.create_task(sqlite_store.run(adds)))
+                await asyncio.sleep(0)
     await asyncio.gather(*waiting)
     elsewhere.call_soon_threadsafe(elsewhere.stop)
     await asyncio.to_thread(thread.join, DEADLINE)

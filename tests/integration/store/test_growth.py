@@ -1,4 +1,4 @@
-"""Years of finished work cost nothing: what pages, metrics, claims and purges do on SQLite is counted in steps of its machine."""
+"""Years of finished work cost nothing: what pages, metrics, claims and purges do is counted in steps of SQLite's machine."""
 
 from __future__ import annotations
 
@@ -15,17 +15,28 @@ from lab_agent.domain.ids import OrderKey
 from lab_agent.domain.job_records import JobKind
 from lab_agent.domain.state_machines import OPEN_JOBS, JobState, OrderState, ReportState
 from lab_agent.monitoring.cause_groups import read_groups
+from lab_agent.ports.audit_queries import AuditCriteria
 from lab_agent.ports.repositories import UnitOfWork
-from lab_agent.store import query_pages
+from lab_agent.store import audit_queries, job_statements, query_pages
+from lab_agent.store.overdue_results import select_overdue_orders
 from lab_agent.store.queries import SqlQueries
 from lab_agent.store.unit_of_work import SqlStore
+from lab_agent.worker.job_queues import JOB_QUEUES
 from tests.harness.databases import create_database
+from tests.integration.store.conftest import UnitOfWorkRunner
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 FEW, MANY = 100, 2_000
 DAY, YEAR = timedelta(days=1), timedelta(days=365)
 CLOSED_AT = "2026-02-01 12:00:00.000000"
 NUMBERS = "WITH RECURSIVE n(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < :orders) "
+FINISHED_JOBS = """
+    INSERT INTO jobs (kind, dedup_key, ordering_key, target, order_key, payload, state, started, attempts, due_at, created_at,
+        changed_at, fencing_token, system, first_due_at, failures)
+    {numbers} SELECT kind, kind || n, kind || n, 'x', CASE kind WHEN 'match_report' THEN NULL ELSE 'R' || n END, '{{}}', 'done',
+        true, 1, '{at}', '{at}', '{at}', 1, '', '{at}', 0
+    FROM n, (SELECT 'match_report' AS kind UNION SELECT 'deliver_report' UNION SELECT 'update_order_task')
+"""
 FINISHED_WORK = (
     """
     INSERT INTO orders (key, task_id, state, seen_at, changed_at, released_findings, sent_statuses, reopened)
@@ -40,17 +51,15 @@ FINISHED_WORK = (
     INSERT INTO reports (key, source, message, state, order_key, lines, received_at, changed_at, body)
     {numbers} SELECT 'P' || n, 'folder', 'm' || n, 'delivered', 'R' || n, '[]', '{at}', '{at}', x'7b7d' FROM n
     """,
-    """
-    INSERT INTO jobs (kind, dedup_key, ordering_key, target, order_key, payload, state, started, attempts, due_at, created_at,
-        changed_at, fencing_token, system, first_due_at, failures)
-    {numbers} SELECT kind, kind || n, kind || n, 'x', CASE kind WHEN 'match_report' THEN NULL ELSE 'R' || n END, '{{}}', 'done',
-        true, 1, '{at}', '{at}', '{at}', 1, '', '{at}', 0
-    FROM n, (SELECT 'match_report' AS kind UNION SELECT 'deliver_report' UNION SELECT 'update_order_task')
-    """,
+    FINISHED_JOBS,
     """
     INSERT INTO events (order_key, report, at, action, text)
     {numbers} SELECT CASE i WHEN 1 THEN NULL ELSE 'R' || n END, 'P' || n, '{at}', 'result', 't'
     FROM n, (SELECT 1 AS i UNION SELECT 2)
+    """,
+    """
+    INSERT INTO audit_records (number, at, action, channel, actor, origin, subject, details, hash)
+    {numbers} SELECT n, '{at}', 'signed_in', 'page', 'anna', '', 'R' || n, '{{}}', 'h' || n FROM n
     """,
     "INSERT INTO rejections (rule, order_key, at) {numbers} SELECT 'line.specimen', 'R' || n, '{at}' FROM n",
 )
@@ -88,6 +97,7 @@ WORK: dict[str, Work] = {
     "expired leases": unit_of_work(lambda uow: uow.jobs.expire_leases(NOW)),
     "lines that wait": unit_of_work(lambda uow: uow.orders.waiting_lines()),
     "oldest order to assess": unit_of_work(lambda uow: uow.orders.unassessed_since()),
+    "orders whose results are overdue": lambda store: store.read(lambda found: found.execute(select_overdue_orders(NOW)).all()),
     "breaker": unit_of_work(lambda uow: uow.rejections.count_since("line.specimen", NOW - DAY)),
     "purge of identification data": unit_of_work(lambda uow: uow.purge.identities(before=NOW - DAY)),
     "purge of documents": unit_of_work(lambda uow: uow.purge.documents(before=NOW - DAY)),
@@ -101,6 +111,9 @@ LISTS: dict[str, Work] = {
     "finished jobs": lambda store: SqlQueries(store).jobs(states=(JobState.DONE,)),
     "results": lambda store: SqlQueries(store).reports(),
     "delivered results": lambda store: SqlQueries(store).reports(states=(ReportState.DELIVERED,)),
+    "audit": lambda store: SqlQueries(store).audit_list(AuditCriteria()),
+    "audit of a subject": lambda store: SqlQueries(store).audit_list(AuditCriteria(subject="R17", since=NOW - YEAR)),
+    "audit of a person": lambda store: SqlQueries(store).audit_list(AuditCriteria(actor="x", since=NOW - YEAR, until=NOW)),
 }
 """Lists of everything: their length is counted as far as `MAX_COUNTED`, and no farther."""
 
@@ -164,5 +177,43 @@ async def test_lists_of_everything_count_no_farther_than_they_say(
     stores: tuple[SqlStore, SqlStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(query_pages, "MAX_COUNTED", FEW // 2)
+    for bound in ("MAX_LOOKED_AT", "_AROUND"):
+        monkeypatch.setattr(audit_queries, bound, FEW // 2)
     assert await _grown(stores, LISTS) == {}
     assert (await SqlQueries(stores[1]).orders()).total_text == f"more than {FEW // 2}"
+
+
+# --- PostgreSQL: what its plans read
+
+QUERIES = {
+    "claim": job_statements.select_claimable(tuple(JOB_QUEUES.values())),
+    "look": job_statements.select_pending(frozenset(JobKind)).statement,
+}
+
+
+@pytest.mark.parametrize("name", QUERIES)
+async def test_claim_reads_open_jobs_alone(postgres_empty_url, cipher, factory, name):
+    """On PostgreSQL; for SQLite, `test_growth.py` counts steps."""
+    store = SqlStore(postgres_empty_url, cipher)
+    await UnitOfWorkRunner(store).jobs.add_all(
+        [factory.job(f"due-{number}", ordering_key=f"key-{number % 50}") for number in range(100)]
+    )
+
+    def fill(connection, _):
+        connection.execute(text(FINISHED_JOBS.format(numbers=NUMBERS, at=CLOSED_AT)), {"orders": 7_000})
+        connection.execute(text("ANALYZE"))  # as PostgreSQL does sooner or later; meanwhile it plans for a small table
+
+    await store.write(fill)
+    plan = await store.read(lambda connection: _plan(connection, QUERIES[name], factory.now))
+    assert "ix_jobs_claimable" in plan
+    assert "ix_jobs_ordering_key" in plan
+    assert "Seq Scan on jobs" not in plan
+    await store.close()
+
+
+def _plan(connection, query, now):
+    compiled = query.compile(connection, compile_kwargs={"render_postcompile": True})
+    values = compiled.construct_params({"at": now, **{name: 5 for name in compiled.binds if name.startswith("limit_")}})
+    processors = compiled._bind_processors
+    bound = {name: processors[name](value) if name in processors else value for name, value in values.items()}
+    return "\n".join(row[0] for row in connection.exec_driver_sql(f"EXPLAIN {compiled}", bound))

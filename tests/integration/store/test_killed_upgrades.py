@@ -16,10 +16,6 @@ from lab_agent.store.schema_versions import known_revisions
 from tests.harness.paths import ROOT
 from tests.harness.proof import FIGURES, SHARE
 from tests.harness.schemas import REBUILT, content, describe, fill, kept, next_schemas, upgrade_to
-from tests.integration.store.test_upgrades import fresh, url
-
-__all__ = ["fresh", "url"]
-
 
 STEP = 1 if SHARE >= 1 else 30
 """The proof kills at each statement; its short form at every thirtieth."""

@@ -17,24 +17,11 @@ from lab_agent.errors import AlreadyExistsError, StoreError
 async def test_order_round_trips(transact, factory):
     """In UTC, and without the characters that no database takes."""
     there = datetime(2026, 3, 1, 15, 0, 0, 123456, tzinfo=timezone(timedelta(hours=3)))
-    order = factory.order(
-        state=OrderState.FETCHED,
-        contract="C-1",
-        requisition=Identifier(system="http://x", value="00123"),
-        counterparty="guid",
-        patient_reference="patient/7",
-        seen_at=there,
-        expected_at=factory.now + timedelta(hours=30),
-        reason="ждём",
-        seen_lines=("b", "a"),
-        received=b'{"value":1.20}',
-        lab_order=b"{}",
-        sent_statuses=("accepted", "completed"),
-        ended_as="completed",
-        recheck_at=factory.now + timedelta(minutes=5),
-        reopened=2,
-        unreadable_since=factory.now,
-    )
+    times = {"seen_at": there, "expected_at": there + timedelta(2), "recheck_at": factory.now, "unreadable_since": factory.now}
+    content = {"received": b'{"value":1.20}', "lab_order": b"{}", "reason": "ждём", "seen_lines": ("b", "a"), "reopened": 2}
+    ended = {"state": OrderState.FETCHED, "sent_statuses": ("accepted", "completed"), "ended_as": "completed"}
+    whose = {"contract": "C-1", "counterparty": "guid", "patient_reference": "patient/7"}
+    order = factory.order(requisition=Identifier(system="http://x", value="00123"), **times, **content, **ended, **whose)
     await transact.orders.add(order)
     found = await transact.orders.get_for_update(order.key)
     assert found == order

@@ -10,7 +10,6 @@ from lab_agent.conditions.ids import ConditionId
 from lab_agent.domain.state_machines import LineState, OrderState, WorkOrderState
 from lab_agent.domain.work_orders import WorkOrder
 from lab_agent.monitoring.overdue import OverdueResultsProbe
-from lab_agent.store.overdue_results import select_overdue_orders
 from lab_agent.store.queries import SqlQueries
 from tests.harness.clock import VirtualClock
 
@@ -95,16 +94,3 @@ async def test_nothing_owed_told_by_nothing(add, look):
     ):
         await add(f"R{number}", "main", 8, **order)
         assert await look() == [], order
-
-
-async def test_overdue_orders_found_by_index(store, add, factory):
-    await add("A", "main", 8)
-
-    def plan(connection):
-        compiled = select_overdue_orders(factory.now).limit(10).compile(connection, compile_kwargs={"literal_binds": True})
-        return " ".join(str(row) for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {compiled}"))
-
-    if store._engine.dialect.name == "sqlite":
-        found = await store.read(plan)
-        assert "USING INDEX ix_orders_expected" in found
-        assert "TEMP B-TREE" not in found

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from datetime import date, timedelta
+from functools import partial
 from typing import Any
 
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey
-from lab_agent.crypto import Cipher, new_key
+from lab_agent.crypto import new_key
 from lab_agent.domain.activity import HourlyActivity, Measure, hour_of, summarize
 from lab_agent.domain.ids import LineKey, OrderKey
 from lab_agent.domain.patient_search import KnownPatient, PatientCriteria, words_of
@@ -19,7 +20,7 @@ from lab_agent.ports.repositories import UnitOfWork
 from lab_agent.store.key_rotation import rotate_keys
 from lab_agent.store.queries import SqlQueries
 from lab_agent.store.unit_of_work import SqlStore
-from tests.integration.store.conftest import NOW, RecordFactory, UnitOfWorkRunner
+from tests.integration.store.conftest import NOW, RecordFactory, UnitOfWorkRunner, with_store
 
 MAKE = RecordFactory()
 
@@ -128,14 +129,11 @@ async def test_patients_are_found_by_digests_alone(store: SqlStore, transact: Un
         assert await found(store, patient=PatientCriteria(name="Novikova", birth_date=day)) == expected
     stored = await store.read(lambda connection: connection.exec_driver_sql("SELECT digest FROM patient_digests").scalars().all())
     assert all(len(each) == 32 and set(each) <= set("0123456789abcdef") for each in stored)
-    newer = SqlStore(sql_url, Cipher(newest := new_key(), key))
-    await rotate_keys(newer)
-    await newer.close()
-    alone = SqlStore(sql_url, Cipher(newest))
-    assert await found(alone, patient=PatientCriteria(name="petrova")) == [mine]
-    await UnitOfWorkRunner(alone).erasure.order(mine, lambda body: body, at=NOW)
-    assert await found(alone, patient=PatientCriteria(name="petrova")) == []
-    await alone.close()
+    await with_store(sql_url, rotate_keys, newest := new_key(), key)
+    look = partial(with_store, sql_url, partial(found, patient=PatientCriteria(name="petrova")), newest)
+    assert await look() == [mine]
+    await with_store(sql_url, lambda alone: UnitOfWorkRunner(alone).erasure.order(mine, lambda body: body, at=NOW), newest)
+    assert await look() == []
 
 
 async def test_hours_are_kept_and_replaced(store: SqlStore, transact: UnitOfWorkRunner) -> None:

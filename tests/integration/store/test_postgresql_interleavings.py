@@ -13,7 +13,7 @@ from lab_agent.domain.state_machines import LineState, OrderState
 from lab_agent.store.unit_of_work import SqlStore
 from lab_agent.workflow.line_lifecycle import cancel_lines, complete_lines, reopen_lines, withdraw_line
 from tests.harness.clock import DEADLINE, wait_until
-from tests.integration.store.conftest import LEASE, NOW, UnitOfWorkRunner
+from tests.integration.store.conftest import LEASE, NOW, UnitOfWorkRunner, begun
 
 
 @pytest.fixture
@@ -55,23 +55,15 @@ def cancel(uow):
 async def test_line_that_ends_twice_stays_as_it_ended_first(workers, factory, wait_for_blocked, decide, state):
     """A delivery ends a line; a reconciliation, which finds the Task withdrawn, waits for it and leaves the line alone."""
     one, two = workers
-    read, go_on = threading.Event(), threading.Event()
-
-    def deliver(uow):
-        decide(uow)
-        read.set()
-        assert go_on.wait(DEADLINE)
 
     def reconcile(uow):
         uow.orders.get_for_update("R1")
         withdraw_line(uow, "L1", NOW, "its Task was set to cancelled", "cancelled")
 
     await UnitOfWorkRunner(one)(lambda uow: add_order_at_laboratory(uow, factory))
-    delivering = asyncio.create_task(UnitOfWorkRunner(one)(deliver))
-    assert await asyncio.to_thread(read.wait, 30)
-    reconciling = asyncio.create_task(UnitOfWorkRunner(two)(reconcile))
-    await wait_for_blocked(1)
-    go_on.set()
+    async with begun(one, decide) as delivering:
+        reconciling = asyncio.create_task(UnitOfWorkRunner(two)(reconcile))
+        await wait_for_blocked(1)
     await asyncio.gather(delivering, reconciling)
     line = await one.run_read_only(lambda uow: uow.orders.line("L1"))
     assert (line.state, line.ended_as) == (state, "cancelled")
@@ -81,24 +73,19 @@ async def test_line_that_ends_twice_stays_as_it_ended_first(workers, factory, wa
 async def test_line_read_before_the_lock_is_read_again_behind_it(workers, factory, wait_for_blocked, decide):
     """The other way round: what the delivery had read is out of date once it has the lock."""
     one, two = workers
-    withdrawn, go_on = threading.Event(), threading.Event()
 
     def reconcile(uow):
         withdraw_line(uow, "L1", NOW, "its Task was set to cancelled", "cancelled")
         uow.orders.lines("R1")
-        withdrawn.set()
-        assert go_on.wait(DEADLINE)
 
     def deliver(uow):
         assert uow.orders.line("L1").state is LineState.ACCEPTED
         decide(uow)
 
     await UnitOfWorkRunner(one)(lambda uow: add_order_at_laboratory(uow, factory))
-    reconciling = asyncio.create_task(UnitOfWorkRunner(one)(reconcile))
-    assert await asyncio.to_thread(withdrawn.wait, 30)
-    delivering = asyncio.create_task(UnitOfWorkRunner(two)(deliver))
-    await wait_for_blocked(1)
-    go_on.set()
+    async with begun(one, reconcile) as reconciling:
+        delivering = asyncio.create_task(UnitOfWorkRunner(two)(deliver))
+        await wait_for_blocked(1)
     await asyncio.gather(delivering, reconciling)
     line = await one.run_read_only(lambda uow: uow.orders.line("L1"))
     assert (line.state, line.ended_as) == (LineState.WITHDRAWN, "cancelled")

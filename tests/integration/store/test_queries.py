@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from sqlalchemy import select
 
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey
@@ -14,10 +13,8 @@ from lab_agent.domain.records import Alert, Event
 from lab_agent.domain.state_machines import JobState, LineState, OrderState, ReportState, WorkOrderState
 from lab_agent.domain.values import Identifier
 from lab_agent.domain.work_orders import WorkOrder
-from lab_agent.errors import StoreError
 from lab_agent.ports.read_models import LAST_POLL_KEY, AttentionKind
 from lab_agent.store.queries import SqlQueries
-from lab_agent.store.tables import orders
 
 HOUR = timedelta(hours=1)
 
@@ -225,12 +222,3 @@ async def test_document_size_is_known_without_decryption(queries, transact, fact
         assert list(sizes) == [name]
         assert abs(sizes[name] - size) <= 16
     assert await queries.document_sizes([]) == {}
-
-
-async def test_queries_cannot_write(store, transact, factory):
-    await transact.orders.add(factory.order("R1"))
-    with pytest.raises(StoreError):
-        await store.read(lambda connection: connection.execute(orders.delete()))
-    for number in range(8):
-        await transact.key_values.set("k", f"{number}")
-        assert await store.read(lambda connection: connection.scalar(select(orders.c.key))) == "R1"

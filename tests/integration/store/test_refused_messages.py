@@ -75,14 +75,11 @@ async def test_finished_messages_are_purged_with_their_events(transact: Any) -> 
 async def test_later_report_is_found_by_its_id(transact: Any, factory: Any) -> None:
     later = factory.report(source="hl7", message="later", report_id="rep", received_at=NOW + DAY)
     await transact(lambda uow: [uow.reports.add(each) for each in (factory.report(source="hl7", report_id="rep"), later)])
-    for source, name, since, message_id, at in (
-        ("hl7", "rep", NOW, "m", NOW + DAY),
-        ("hl7", "rep", NOW, "later", None),
-        ("hl7", "rep", NOW + DAY, "m", None),
-        ("hl7", "other", NOW, "m", None),
-        ("folder", "rep", NOW, "m", None),
-    ):
-        assert await transact.refused_messages.accepted_since(source, name, since, except_message=message_id) == at
+    since = transact.refused_messages.accepted_since
+    assert await since("hl7", "rep", NOW, except_message="m") == NOW + DAY
+    assert await since("hl7", "rep", NOW, except_message="later") is None
+    for asked in (("hl7", "rep", NOW + DAY), ("hl7", "other", NOW), ("folder", "rep", NOW)):
+        assert await since(*asked, except_message="m") is None
 
 
 def test_key_is_that_of_the_content_of_an_adapter() -> None:

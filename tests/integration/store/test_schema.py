@@ -24,13 +24,6 @@ from lab_agent.store.unit_of_work import SqlStore
 from tests.harness.schemas import TEXT_INDEX, closing_engine
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
-def empty_url(request, tmp_path):
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path / 'with space %20' / 'lab.db'}"
-    return request.getfixturevalue("postgres_url")
-
-
 def test_each_migration_is_in_its_file():
     scripts = ScriptDirectory.from_config(_alembic_config())
     assert {script.revision for script in scripts.walk_revisions()} == known_revisions()
@@ -43,14 +36,14 @@ def _run(url, statement):
         return result.all() if result.returns_rows else []
 
 
-def test_upgrade_creates_schema_and_is_repeatable(empty_url):
+def test_upgrade_creates_schema_and_is_repeatable(url):
     with pytest.raises(SchemaMismatchError, match="run `lab-agent db upgrade`"):
-        check_schema(empty_url)
-    upgrade(empty_url)
-    instance = _run(empty_url, "SELECT value FROM key_values WHERE key = 'instance'")
-    upgrade(empty_url)
-    check_schema(empty_url)
-    assert _run(empty_url, "SELECT value FROM key_values WHERE key = 'instance'") == instance
+        check_schema(url)
+    upgrade(url)
+    instance = _run(url, "SELECT value FROM key_values WHERE key = 'instance'")
+    upgrade(url)
+    check_schema(url)
+    assert _run(url, "SELECT value FROM key_values WHERE key = 'instance'") == instance
 
 
 def _is_declared(name, kind, parents):
@@ -58,40 +51,40 @@ def _is_declared(name, kind, parents):
     return not (name or "").startswith((TEXT_INDEX, "ix_order_search_grams"))
 
 
-def test_migrations_and_tables_agree(empty_url):
-    upgrade(empty_url)
-    with closing_engine(empty_url) as engine, engine.connect() as connection:
+def test_migrations_and_tables_agree(url):
+    upgrade(url)
+    with closing_engine(url) as engine, engine.connect() as connection:
         context = MigrationContext.configure(connection, opts={"compare_type": True, "include_name": _is_declared})
         differences = compare_metadata(context, table_base.METADATA)
     assert differences == []
     wanted = {index.name for table in table_base.METADATA.tables.values() for index in table.indexes if index.dialect_kwargs}
     listed = "SELECT name FROM sqlite_master WHERE type = 'index' AND sql LIKE '% WHERE %'"
-    if empty_url.startswith("postgresql"):
+    if url.startswith("postgresql"):
         listed = "SELECT indexname FROM pg_indexes WHERE schemaname = 'public' AND indexdef LIKE '% WHERE %'"
-    assert {name for (name,) in _run(empty_url, listed)} == wanted
+    assert {name for (name,) in _run(url, listed)} == wanted
 
 
-def test_database_of_another_schema_is_rejected(empty_url):
+def test_database_of_another_schema_is_rejected(url):
     """A newer one, one without a schema, and one that an upgrade does not fit: it leaves nothing."""
-    upgrade(empty_url)
-    _run(empty_url, "UPDATE alembic_version SET version_num = '9999'")
+    upgrade(url)
+    _run(url, "UPDATE alembic_version SET version_num = '9999'")
     for act in (check_schema, upgrade):
         with pytest.raises(SchemaMismatchError, match=r"has schema 9999, which this program .* install the newer program"):
-            act(empty_url)
-    _run(empty_url, "DELETE FROM alembic_version")
+            act(url)
+    _run(url, "DELETE FROM alembic_version")
     with pytest.raises(SchemaMismatchError, match="empty"):
-        check_schema(empty_url)
-    _run(empty_url, "DROP TABLE alerts")
+        check_schema(url)
+    _run(url, "DROP TABLE alerts")
     with pytest.raises(StoreError):
-        upgrade(empty_url)
+        upgrade(url)
     with pytest.raises(SchemaMismatchError):
-        _run(empty_url, "SELECT * FROM alerts")
+        _run(url, "SELECT * FROM alerts")
 
 
-async def test_store_on_empty_database_says_so(empty_url, cipher):
-    if file := sqlite_file(empty_url):
+async def test_store_on_empty_database_says_so(url, cipher):
+    if file := sqlite_file(url):
         create_file(file)
-    store = SqlStore(empty_url, cipher)
+    store = SqlStore(url, cipher)
     with pytest.raises(SchemaMismatchError):
         await store.run(lambda uow: uow.key_values.get("a"))
     await store.close()
@@ -124,13 +117,6 @@ def test_unreachable_server_is_reported():
         with pytest.raises(StoreUnreachableError, match="is unavailable") as caught:
             act(url)
         assert "secret" not in str(caught.value)
-
-
-def test_file_that_is_no_database_is_rejected(tmp_path):
-    path = tmp_path / "lab.db"
-    path.write_bytes(b"something else entirely" * 100)
-    with pytest.raises(StoreError, match="damaged, or not a database"):
-        check_schema(f"sqlite:///{path}")
 
 
 def test_postgresql_without_database_encoding_works(postgres_server):

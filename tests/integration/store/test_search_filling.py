@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import date, datetime
+from datetime import date
 from typing import Any
 
 import pytest
@@ -24,21 +24,13 @@ from lab_agent.store.schema import upgrade
 from lab_agent.store.unit_of_work import SqlStore
 from lab_agent.workflow import search_filling
 from lab_agent.workflow.search_filling import FILLED_KEY, FORM, Filled, SearchFiller
-from tests.harness.clock import DEADLINE
+from tests.harness.clock import DEADLINE, VirtualClock
 from tests.harness.schemas import TEXT_INDEX, closing_engine, upgrade_to
 from tests.integration.store import test_page_queries
 from tests.integration.store.conftest import NOW, RecordFactory, UnitOfWorkRunner
-from tests.integration.store.test_upgrades import fresh, url
-
-__all__ = ["fresh", "url"]
 
 PETROVA = PatientCriteria(name="petrova", birth_date=date(1961, 4, 12))
 NUMBER = 7
-
-
-class Clock:
-    def now(self) -> datetime:
-        return NOW
 
 
 @pytest.fixture(autouse=True)
@@ -48,7 +40,7 @@ def small_portions(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def filler(store: Any) -> SearchFiller:
-    return SearchFiller(store, Clock(), pause=0.0)
+    return SearchFiller(store, VirtualClock(NOW), pause=0.0)
 
 
 def add_order(uow: UnitOfWork, number: int) -> OrderKey:

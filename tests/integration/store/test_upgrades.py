@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -12,40 +12,19 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import inspect
 
 from lab_agent.conditions.ids import ConditionId
-from lab_agent.crypto import Cipher, new_key
+from lab_agent.crypto import new_key
 from lab_agent.domain.programs import ProgramKind, RunningProgram
 from lab_agent.errors import SchemaInUseError, SchemaMismatchError
 from lab_agent.monitoring.hosts import SchemaProbe
+from lab_agent.ports.repositories import UnitOfWork
 from lab_agent.store.schema import _alembic_config, check_schema, upgrade
 from lab_agent.store.schema_versions import head_revision, known_revisions
 from lab_agent.store.unit_of_work import SqlStore
 from tests.harness.forked_programs import process_context
 from tests.harness.schemas import ADDITIVE, REBUILT, closing_engine, content, describe, fill, kept, next_schemas, upgrade_to
+from tests.integration.store.conftest import UnitOfWorkRunner, with_store
 
 _KEY = new_key()
-
-
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path / 'lab.db'}"
-    found: str = request.getfixturevalue("postgres_url")
-    return found
-
-
-@pytest.fixture
-def fresh(url: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[str]:
-    """Another database of the same kind, which stays empty until the test upgrades it."""
-    if url.startswith("sqlite"):
-        yield f"sqlite:///{tmp_path / 'fresh.db'}"
-        return
-    import psycopg  # noqa: PLC0415 - only where it is asked for
-
-    server: str = request.getfixturevalue("postgres_server")
-    with psycopg.connect(server, autocommit=True) as connection:
-        connection.execute("CREATE DATABASE fresh")
-        yield server.replace("/postgres?", "/fresh?")
-        connection.execute("DROP DATABASE fresh WITH (FORCE)")
 
 
 def test_each_migration_names_the_oldest_program_that_can_go_on() -> None:
@@ -145,34 +124,22 @@ def program(schema: str, *, kind: ProgramKind = ProgramKind.AGENT, age: float = 
     return RunningProgram(name=f"x-{schema}", kind=kind, host="lab-2", pid=77, schema=schema, beat_at=beat, stale_after=60.0)
 
 
-async def note_program(url: str, running: RunningProgram | None, remove: str = "") -> None:
-    store = SqlStore(url, Cipher(_KEY))
-
-    def write(uow: Any) -> None:
-        if running is not None:
-            uow.programs.save(running)
-        else:
-            uow.programs.remove(remove)
-        uow.commit()
-
-    try:
-        await store.run(write)
-    finally:
-        await store.close()
+async def change_programs(url: str, work: Callable[[UnitOfWork], None]) -> None:
+    await with_store(url, lambda store: UnitOfWorkRunner(store)(work), _KEY)
 
 
 async def told_schema(url: str) -> list[ConditionId]:
-    store = SqlStore(url, Cipher(_KEY))
-    try:
+    async def look(store: SqlStore) -> list[ConditionId]:
         await store.verify()
         return [each.condition for each in await SchemaProbe(store).look()]
-    finally:
-        await store.close()
+
+    return list(await with_store(url, look, _KEY))
 
 
 async def test_additive_schema_serves_the_former_program(url: str, tmp_path: Path) -> None:
     assert not upgrade(url).is_newer
-    await note_program(url, program(head := head_revision()))
+    head = head_revision()
+    await change_programs(url, lambda uow: uow.programs.save(program(head)))
     with next_schemas(tmp_path):
         done = upgrade(url)
         assert (done.before, done.after, done.is_newer) == (head, ADDITIVE, False)
@@ -189,13 +156,14 @@ async def test_additive_schema_serves_the_former_program(url: str, tmp_path: Pat
 @pytest.mark.parametrize("kind", list(ProgramKind))
 async def test_upgrade_that_does_not_serve_a_running_program_changes_nothing(url: str, tmp_path: Path, kind: ProgramKind) -> None:
     upgrade(url)
-    await note_program(url, running := program(head_revision(), kind=kind))
+    running = program(head_revision(), kind=kind)
+    await change_programs(url, lambda uow: uow.programs.save(running))
     before = describe(url), content(url)
     with next_schemas(tmp_path, upto=REBUILT):
         with pytest.raises(SchemaInUseError, match=rf"lab-{kind.value} on lab-2 \(process 77, schema 0\d+\).* for 60 seconds"):
             upgrade(url)
         assert (describe(url), content(url)) == before
-        await note_program(url, None, remove=running.name)
+        await change_programs(url, lambda uow: uow.programs.remove(running.name))
         assert upgrade(url).after == REBUILT
     with pytest.raises(SchemaMismatchError, match="install the newer program"):
         check_schema(url)
@@ -205,7 +173,7 @@ async def test_upgrade_that_does_not_serve_a_running_program_changes_nothing(url
 
 async def test_program_that_was_killed_is_in_the_way_for_a_minute_only(url: str, tmp_path: Path) -> None:
     upgrade(url)
-    await note_program(url, program(head_revision(), age=61))
+    await change_programs(url, lambda uow: uow.programs.save(program(head_revision(), age=61)))
     with next_schemas(tmp_path, upto=REBUILT):
         assert upgrade(url).after == REBUILT
 
@@ -217,7 +185,7 @@ async def test_program_of_the_schema_before_is_served_by_the_next_step(url: str,
         narrowing = schema_file(REBUILT)
         narrowing.write_text(narrowing.read_text().replace('oldest_program = "9002"', 'oldest_program = "9001"'))
         upgrade_to(url, ADDITIVE)
-        await note_program(url, program(ADDITIVE))
+        await change_programs(url, lambda uow: uow.programs.save(program(ADDITIVE)))
         assert upgrade(url).after == REBUILT
     with pytest.raises(SchemaMismatchError, match="install the newer program"):
         check_schema(url)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -17,6 +18,7 @@ from lab_agent.domain.ids import JobId
 from lab_agent.domain.job_records import Job, JobKind, NewJob
 from lab_agent.domain.records import Alert
 from lab_agent.domain.retry import Backoff
+from lab_agent.errors import StoreError, StoreUnreachableError
 from lab_agent.ports.job_handler import Lease
 from lab_agent.ports.repositories import UnitOfWork
 from lab_agent.store.unit_of_work import SqlStore
@@ -99,6 +101,19 @@ class WorkerBench:
             return result
 
         return await self.store.run(committed)
+
+    @contextmanager
+    def refusing(self, error: StoreError | None = None) -> Iterator[asyncio.Event]:
+        """Inside the block, the store refuses every unit of work; the event is set at the first."""
+        refused = asyncio.Event()
+
+        async def refuse(_: object) -> Any:
+            refused.set()
+            raise error or StoreUnreachableError
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(self.store, "run", refuse)
+            yield refused
 
     async def claim(self, runner: JobRunner | None = None) -> ClaimedJob:
         """Claim the one job that is due."""

@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 
 from lab_agent.domain.job_records import Job, JobKind, NewJob
-from lab_agent.domain.jobs import TASK_COMPLETED
 from lab_agent.domain.state_machines import JobState
-from lab_agent.errors import PermanentFailure, StoreError, StoreUnreachableError, TemporaryFailure
+from lab_agent.errors import PermanentFailure, StoreError, TemporaryFailure
 from lab_agent.ports.job_handler import Lease
 from lab_agent.ports.job_repository import JobLimits
 from lab_agent.ports.repositories import UnitOfWork
@@ -103,35 +102,6 @@ async def test_stop_finishes_running_jobs_and_starts_none(bench: WorkerBench) ->
         gate.set()
     assert bench.attempts == [("update_line_task", "done")]
     assert (await bench.get_job(2)).state is JobState.DUE
-
-
-async def test_chain_costs_one_transaction_for_each_link(bench: WorkerBench) -> None:
-    """Match, deliver, and update five Tasks and then that of the order."""
-    updated = 0
-
-    async def behave(lease: Lease) -> Outcome:
-        nonlocal updated
-        match lease.job.kind:
-            case JobKind.MATCH_REPORT:
-                return adding(new_job(JobKind.DELIVER_REPORT, "deliver", bench))
-            case JobKind.DELIVER_REPORT:
-                return adding(*(new_job(JobKind.UPDATE_LINE_TASK, f"line{number}", bench) for number in range(5)))
-            case JobKind.UPDATE_LINE_TASK:
-                updated += 1
-                return adding(new_job(JobKind.UPDATE_ORDER_TASK, TASK_COMPLETED, bench)) if updated == 5 else None
-        return None
-
-    bench.handler.behaviour = behave
-    for kind in (JobKind.MATCH_REPORT, JobKind.DELIVER_REPORT, JobKind.UPDATE_LINE_TASK, JobKind.UPDATE_ORDER_TASK):
-        await bench.outages.end_part(kind)  # what an earlier process may have left open is closed once
-    await bench.outages.end_fault("jobs")
-    await bench.add_job("match", kind=JobKind.MATCH_REPORT)
-    async with dispatching(bench, concurrency=8):
-        with count_store(bench.store) as counts:
-            await wait_until(lambda: ("update_order_task", "done") in bench.attempts)
-    assert len(bench.attempts) == 8
-    assert counts.transactions <= 1 + 8, counts.report()
-    assert counts.empty_rollbacks == 0, counts.report()
 
 
 @pytest.mark.parametrize("fails", [False, True])
@@ -257,19 +227,14 @@ async def test_idle_look_takes_no_write_transaction(bench: WorkerBench) -> None:
     assert (counts.read_only, counts.transactions) == (3, 3), counts.report()
 
 
-async def test_claim_goes_on_after_an_outage_of_the_store(bench: WorkerBench, monkeypatch: pytest.MonkeyPatch) -> None:
-    run, failed = bench.store.run, asyncio.Event()
-
-    async def unreachable(_: object) -> None:
-        failed.set()
-        raise StoreUnreachableError
-
-    await bench.add_job("e")
-    monkeypatch.setattr(bench.store, "run", unreachable)
+async def test_claim_goes_on_after_an_outage_of_the_store(bench: WorkerBench) -> None:
     async with dispatching(bench) as dispatcher:
-        await asyncio.wait_for(failed.wait(), DEADLINE)
-        await wait_until(lambda: bench.outages.is_store_down)
-        monkeypatch.setattr(bench.store, "run", run)
+        await asyncio.sleep(0)
+        with bench.refusing():
+            dispatcher.wake({JobKind.UPDATE_LINE_TASK})
+            await wait_until(lambda: bench.outages.is_store_down)
+        await bench.add_job("e")
+        assert bench.attempts == []
         await StoreWatch(bench.store, bench.clock, dispatcher.look).look()
         assert not bench.outages.is_store_down
         await wait_until(lambda: bench.attempts == [("update_line_task", "done")])

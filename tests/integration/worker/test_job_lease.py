@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from datetime import timedelta
 
 import pytest
 
-from lab_agent.errors import LeaseLostError, StoreUnreachableError
+from lab_agent.errors import LeaseLostError
 from lab_agent.worker.heartbeat import Heartbeat
 from lab_agent.worker.job_lease import JobLease
 from tests.harness.clock import DEADLINE, wait_until
@@ -96,21 +96,16 @@ async def expect_cancelled(task: asyncio.Task[None]) -> None:
     assert task.cancelled()
 
 
-async def test_heartbeat_renews_all_leases_during_work(bench: WorkerBench, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_heartbeat_renews_all_leases_during_work(bench: WorkerBench) -> None:
     """Also after an outage of the store."""
     leases = [await claimed(bench, SHORT, name) for name in ("a", "b")]
     bench.clock.advance(LEASE.total_seconds() - 1)
-    failed, run = asyncio.Event(), bench.store.run
-
-    async def unreachable(_: object) -> None:
-        failed.set()
-        raise StoreUnreachableError
-
-    monkeypatch.setattr(bench.store, "run", unreachable)
+    outage = ExitStack()
+    refused = outage.enter_context(bench.refusing())
     async with beating(bench) as heartbeat:
-        with heartbeat.keep(leases[0]), heartbeat.keep(leases[1]):
-            await asyncio.wait_for(failed.wait(), DEADLINE)
-            monkeypatch.setattr(bench.store, "run", run)
+        with outage, heartbeat.keep(leases[0]), heartbeat.keep(leases[1]):
+            await asyncio.wait_for(refused.wait(), DEADLINE)
+            outage.close()
             for lease in leases:
                 await until_renewed(bench, lease)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
-from typing import Any
 
 import pytest
 
@@ -86,6 +85,7 @@ async def test_unknown_outcome_is_verified_before_repeating(bench: WorkerBench) 
     await bench.add_job()
     bench.handler.behaviour = raising(OutcomeUnknown("silence"), started=True)
     await bench.run_due_jobs()
+    assert await bench.run_due_jobs() == 0, "not before its time"
     bench.clock.advance(3)
     bench.handler.behaviour = raising(TemporaryFailure("cannot verify"))
     await bench.run_due_jobs()
@@ -158,17 +158,10 @@ async def test_exchange_outage_is_reported_once(bench: WorkerBench) -> None:
 
 
 @pytest.mark.parametrize("error", [StoreUnreachableError(), StoreError("SQLSTATE 25006")])
-async def test_store_that_refuses_an_end_leaves_job_to_its_lease(
-    bench: WorkerBench, monkeypatch: pytest.MonkeyPatch, error: StoreError
-) -> None:
+async def test_store_that_refuses_an_end_leaves_job_to_its_lease(bench: WorkerBench, error: StoreError) -> None:
     await bench.add_job()
     job = await bench.claim()
-
-    async def refuse(_: object) -> Any:
-        raise error
-
-    with monkeypatch.context() as refusing:
-        refusing.setattr(bench.store, "run", refuse)
+    with bench.refusing(error):
         await bench.runner.run(job)
     assert (await bench.get_job()).state is JobState.IN_FLIGHT
     bench.clock.advance(LEASE.total_seconds() + 1)

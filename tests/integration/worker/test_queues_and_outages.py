@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from sqlalchemy import func, select
 from structlog.testing import capture_logs
@@ -90,17 +88,10 @@ async def test_store_outage_explains_its_failures(bench: WorkerBench, outages: O
     assert not outages.is_known(StoreUnreachableError())
 
 
-async def test_outage_that_cannot_be_written_is_logged_and_written_later(
-    bench: WorkerBench, outages: OutageTracker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def broken(work: Any) -> Any:
-        raise StoreUnreachableError
-
+async def test_outage_that_cannot_be_written_is_logged_and_written_later(bench: WorkerBench, outages: OutageTracker) -> None:
     key = AlertKey(ConditionId.DISK_LOW)
-    with capture_logs() as lines, monkeypatch.context() as patch:
-        patch.setattr(bench.store, "run", broken)
-        with pytest.raises(StoreUnreachableError):
-            await outages.begin(key, "broken")
+    with capture_logs() as lines, bench.refusing(), pytest.raises(StoreUnreachableError):
+        await outages.begin(key, "broken")
     assert [each["action"] for each in lines] == ["outage_started"]
     await outages.begin(key, "broken")
     assert set(await bench.open_alerts()) == {key}

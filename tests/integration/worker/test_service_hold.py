@@ -6,11 +6,10 @@ from typing import Any
 
 import pytest
 
-from lab_agent.errors import ServicePaused
 from lab_agent.worker.outages import EXCHANGE_OUTAGE
 from lab_sandbox.faults.plan import FaultPlan, FaultRule
 from tests.harness.order_ends import SIGN_IN, OrderRun, TimedPoll
-from tests.harness.world import SimulatedAgent, World
+from tests.harness.world import World
 
 _POLL = "GET /fhir/Task?*status=requested*"
 _HOUR = 3600.0
@@ -82,14 +81,3 @@ async def test_orders_go_on_while_the_search_for_new_ones_is_broken(service: Ser
     assert await service.is_outage_told()
     service.world.placed = others
     assert await service.run.are_closed()
-
-
-async def test_nothing_is_sent_while_held_but_what_asks(service: Service) -> None:
-    agent: SimulatedAgent = service.agent
-    service.fail({"status": 503, "route": "/*"})
-    await work(service, 60)
-    before, asked = service.requests(), len(service.poll.waits)
-    await work(service, 30)
-    with pytest.raises(ServicePaused):
-        await agent.exchange.read("Task", service.run.keys[0])  # type: ignore[arg-type]  # it goes nowhere
-    assert service.requests() - before <= len(service.poll.waits) - asked

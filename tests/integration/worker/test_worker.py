@@ -13,7 +13,7 @@ import pytest
 from lab_agent.domain.job_records import JobKind
 from lab_agent.domain.state_machines import JobState
 from lab_agent.domain.workers import WorkerRecord
-from lab_agent.errors import StoreError, StoreUnreachableError
+from lab_agent.errors import StoreError
 from lab_agent.monitoring.agent import AgentLimits, AgentProbe
 from lab_agent.ports.job_handler import Lease
 from lab_agent.ports.lis import Inbox, NoAdapters
@@ -72,15 +72,9 @@ async def dispatcher_that_fails(
     monkeypatch.setattr(worker.dispatcher, "stop", lambda: (stop(), stopping.set()))
     running = asyncio.create_task(worker.run())
     await asyncio.wait_for(begun.wait(), DEADLINE)
-    run = bench.store.run
-
-    async def refuse(_: Any) -> Any:
-        raise StoreError("SQLSTATE 25006")
-
-    monkeypatch.setattr(bench.store, "run", refuse)
-    worker.dispatcher.wake({JobKind.FETCH_ORDER})
-    await asyncio.wait_for(stopping.wait(), DEADLINE)
-    monkeypatch.setattr(bench.store, "run", run)
+    with bench.refusing(StoreError("SQLSTATE 25006")):
+        worker.dispatcher.wake({JobKind.FETCH_ORDER})
+        await asyncio.wait_for(stopping.wait(), DEADLINE)
     yield running, gate
     with pytest.raises(BackgroundTaskFailed, match="dispatcher"):
         await asyncio.wait_for(running, DEADLINE)
@@ -149,17 +143,10 @@ async def test_long_lag_is_kept_and_told(bench: WorkerBench) -> None:
     assert await AgentProbe(bench.store, bench.clock, LIMITS).look() == ()
 
 
-async def test_database_that_fails_ends_no_heartbeat(bench: WorkerBench, monkeypatch: pytest.MonkeyPatch) -> None:
-    run, refused = bench.store.run, asyncio.Event()
-
-    async def refuse(_: Any) -> Any:
-        refused.set()
-        raise StoreUnreachableError
-
-    monkeypatch.setattr(bench.store, "run", refuse)
-    running = asyncio.create_task(make_presence(bench).run())
-    await asyncio.wait_for(refused.wait(), DEADLINE)
-    monkeypatch.setattr(bench.store, "run", run)
+async def test_database_that_fails_ends_no_heartbeat(bench: WorkerBench) -> None:
+    with bench.refusing() as refused:
+        running = asyncio.create_task(make_presence(bench).run())
+        await asyncio.wait_for(refused.wait(), DEADLINE)
     assert (await wait_for_heartbeat(bench, lambda _: True)).name == "host-1"
     running.cancel()
 
