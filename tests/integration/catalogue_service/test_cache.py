@@ -330,12 +330,3 @@ async def test_waiting_order_keeps_versions_of_its_time(shop: Shop) -> None:
     assert len((await shop.loaded()).versions) == len(kept)
     await shop.store.run(lambda uow: (uow.orders.save(replace(order, state=OrderState.REJECTED)), uow.commit()))
     assert await purge(shop, catalogue_days=1) == [str(age) for age in range(10, 0, -1)]
-
-
-async def test_replaced_versions_purged_except_last_ten(shop: Shop) -> None:
-    await shop.import_versions(*range(300, 100, -20), 95, 85, 75)
-    assert len(await purge(shop, catalogue_days=290)) == 13
-    assert (await purge(shop, catalogue_days=270))[0] == "280"  # in force until 260 days ago
-    assert (await purge(shop))[0] == "240"  # nine came after it
-    shop.clock.time += 1000 * DAY
-    assert len(await purge(shop)) == 10

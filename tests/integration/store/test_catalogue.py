@@ -31,16 +31,6 @@ async def test_versions_are_listed_by_activation_time(transact):
         assert await catalogues.active_since(NOW + hours * HOUR) == wanted
 
 
-async def test_damaged_content_is_replaced_keeping_its_row(transact):
-    """Damaged bytes are replaced, and nothing else of their row."""
-    a, b = version("a", 0), version("b", 2)
-    again = replace(a, since=NOW + 9 * HOUR, origin="y", by=None)
-    damaged = [replace(a, content=b"damaged"), b, replace(a, since=NOW + 4 * HOUR, content=b"too")]
-    added = [await transact.catalogues.add(each) for each in (*damaged, again, again)]
-    assert added == [True, True, True, True, False]
-    assert await transact.catalogues.active_since(NOW) == (replace(a, since=NOW + 4 * HOUR), b, a)
-
-
 @pytest.mark.parametrize(
     ("former", "by", "kept"), [(None, "anna", "anna"), (None, None, None), ("boris", "anna", "boris"), ("boris", None, "boris")]
 )

@@ -6,7 +6,6 @@ import asyncio
 import sqlite3
 import threading
 from contextlib import closing
-from dataclasses import replace
 
 import pytest
 from sqlalchemy import text
@@ -16,7 +15,7 @@ from lab_agent.errors import StoreUnreachableError
 from lab_agent.store import engine
 from lab_agent.store.unit_of_work import SqlStore
 from tests.harness.clock import DEADLINE, wait_until
-from tests.integration.store.conftest import LEASE, NOW, UnitOfWorkRunner, begun
+from tests.integration.store.conftest import LEASE, NOW, begun
 from tests.integration.store.test_group_commit import run_together, setting, values
 
 
@@ -82,23 +81,6 @@ async def test_unit_that_fails_after_a_failed_begin_leaves_nothing(sqlite_store,
     assert await values(sqlite_store, "failing") == (None,)
     await sqlite_store.run(setting("after"))
     assert await values(sqlite_store, "after") == ("set",)
-
-
-async def test_late_owner_leaves_nothing_after_a_failed_begin(sqlite_store, other_program, factory):
-    """The lease is checked last (law 8): what was written before must not last."""
-    transact = UnitOfWorkRunner(sqlite_store)
-    await transact.jobs.add(factory.job("j"))
-    (job,) = await transact.claim()
-    late = replace(job, fencing_token=0)
-
-    def end(uow):
-        uow.jobs.add(factory.job("effect"))
-        uow.jobs.release(late.complete(NOW))
-        uow.commit()
-
-    await run_against(sqlite_store, other_program, end)
-    assert await transact.claim() == ()
-    assert (await transact.jobs.get(job.id)).fencing_token == job.fencing_token
 
 
 async def test_failed_begin_fails_all_of_the_group(sqlite_store, other_program):

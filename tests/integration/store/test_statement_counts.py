@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from sqlalchemy import text
 
-from lab_agent.domain.records import Event
 from lab_agent.errors import StoreError
 from lab_agent.monitoring.cause_groups import read_groups
 from lab_agent.ports.read_models import OrderCriteria
@@ -22,34 +19,6 @@ async def order(transact, factory):
     made = factory.order("R1")
     await transact(lambda uow: (uow.orders.add(made), [uow.orders.add_line(factory.line("R1", f"L{n}")) for n in range(5)]))
     return made
-
-
-async def test_rows_of_a_kind_are_written_in_one_statement(store, transact, factory, order):
-    """Each record is read and written once, however often it is saved."""
-
-    def work(uow):
-        for number in range(5):
-            uow.orders.save(replace(uow.orders.get_for_update("R1"), reopened=number))  # with the lock: without it,
-            line = uow.orders.line(f"L{number}")  # a row goes at once on PostgreSQL
-            uow.orders.save_line(replace(line, item="x"))
-            uow.events.add(Event(order=order.key, at=NOW, action="a", text="t"))
-            uow.uploads.save(factory.upload(line.key))
-
-    with count_store(store) as counts:
-        await transact(work)
-    names = ("SELECT orders", "SELECT lines", "UPDATE orders", "UPDATE lines", "INSERT events", "INSERT uploads")
-    assert counts.by_table == dict.fromkeys(names, 1)
-    assert (await transact.orders.get_for_update("R1")).reopened == 4
-
-
-async def test_what_did_not_change_is_not_written(store, transact, order):
-    def work(uow):
-        uow.orders.save(uow.orders.get_for_update("R1"))
-        uow.orders.save_line(uow.orders.lines("R1")[0])
-
-    with count_store(store) as counts:
-        await transact(work)
-    assert counts.writes == 0
 
 
 async def test_page_is_one_statement_without_transaction(store, order):

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from alembic.script import ScriptDirectory
-from sqlalchemy import inspect
+from sqlalchemy import inspect, text
 
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.crypto import new_key
@@ -45,8 +45,16 @@ def test_upgrade_from_every_schema_keeps_every_row(url: str, fresh: str, first: 
     assert all(before.values())
     upgrade(url)
     upgrade(fresh)
-    kept(before, content(url))
+    kept(before, after := content(url))
     assert describe(url) == describe(fresh)
+    if "order_search" not in before:  # orders get the numbers by which they are found
+        numbers = ["orders.key", "orders.task_id", "orders.requisition_value", "lines.key", "lines.task_id", "lines.accession"]
+        numbers += ["label_uses.barcode", "work_orders.accession"]
+        assert [each["terms"].splitlines() for each in after["order_search"]] == [numbers]
+        if url.startswith("sqlite"):
+            with closing_engine(url) as engine, engine.connect() as connection:
+                found = text("SELECT count(*) FROM order_search_index WHERE order_search_index MATCH '\"uses.bar\"'")
+                assert connection.scalar(found) == 1
 
 
 def test_schemas_to_come_keep_every_row(url: str, fresh: str, tmp_path: Path) -> None:

@@ -206,13 +206,6 @@ async def test_entry_that_means_nothing_is_told(poll: Poll, entry: Any, padding:
     assert (poll.orders(), set(poll.open_alerts())) == ({"t1"}, {UNREADABLE_TASKS_ALERT})
 
 
-@pytest.mark.parametrize(("text", "told"), [("<!doctype html><p>sign in", "HTML page"), ("<Bundle/>", "XML"), ("", "nothing")])
-async def test_poll_answered_with_a_page_says_so(poll: Poll, text: str, told: str) -> None:
-    poll.service.body = text.encode()
-    await poll.task.run()
-    assert told in poll.open_alerts()[EXCHANGE_OUTAGE]
-
-
 @pytest.mark.parametrize(
     ("read", "seen", "told"),
     [
