@@ -31,7 +31,6 @@ async def test_user_logs_in(accounts):
 
 
 async def test_unknown_user_costs_one_hash(accounts, monkeypatch):
-    """An unknown user takes as long as a wrong password."""
     verify, asked = Passwords.verify, []
     monkeypatch.setattr(Passwords, "verify", lambda *of: asked.append(of) or verify(*of))
     assert await accounts.verify("nobody", PASSWORD) is None

@@ -181,7 +181,6 @@ async def test_kill_mid_transaction_leaves_nothing_partial(transact, sql_url, ke
 
 
 async def test_reads_proceed_during_a_long_write(store):
-    """A long write blocks other writes, not reads."""
     async with begun(store, lambda uow: uow.key_values.set("a", "b")):
         await asyncio.wait_for(store.read(lambda connection: connection.exec_driver_sql("SELECT 1").scalar()), DEADLINE)
 
@@ -245,7 +244,6 @@ TRIPLES = textwrap.dedent("""
 @pytest.mark.proof
 @pytest.mark.timeout(1800)
 async def test_random_kills_lose_no_commit_nor_leave_fragments(sql_url, cipher, key):
-    """Kills at random moments leave nothing partial and lose nothing that was committed."""
     rounds = max(2, round(60 * SHARE))
     rng = random.Random(2026)
     printed: set[str] = set()

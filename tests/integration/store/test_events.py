@@ -19,16 +19,6 @@ from lab_agent.store.queries import SqlQueries
 from tests.integration.store.conftest import LEASE, NOW
 
 HOUR = timedelta(hours=1)
-TOLD = Notification(
-    channel="email.it",
-    condition=ConditionId.LIS_UNAVAILABLE,
-    subject="folder",
-    since=NOW - HOUR,
-    noticed_at=NOW,
-    told_at=NOW,
-    affected="3 orders",
-    message_id="abc",
-)
 
 
 async def test_only_what_was_committed_is_kept(store, transact):
@@ -91,11 +81,13 @@ async def test_open_alert_shows_latest_text_and_start(store, transact):
 
 
 async def test_notifications_and_channels_are_kept(transact):
-    other = replace(TOLD, channel="command.sms", told_at=None, noticed_at=NOW + LEASE)
-    await transact.notifications.save([TOLD, other])
-    await transact.notifications.save([replace(TOLD, ended_at=NOW)])
-    assert await transact.notifications.all() == (replace(TOLD, ended_at=NOW), other)
-    await transact.notifications.delete([TOLD])
+    what = {"channel": "email.it", "condition": ConditionId.LIS_UNAVAILABLE, "subject": "folder", "affected": "3 orders"}
+    told = Notification(**what, since=NOW - HOUR, noticed_at=NOW, told_at=NOW, message_id="abc")
+    other = replace(told, channel="command.sms", told_at=None, noticed_at=NOW + LEASE)
+    await transact.notifications.save([told, other])
+    await transact.notifications.save([replace(told, ended_at=NOW)])
+    assert await transact.notifications.all() == (replace(told, ended_at=NOW), other)
+    await transact.notifications.delete([told])
     assert await transact.notifications.all() == (other,)
     channel = ChannelRecord(name="email.it", failures=2, reason="it refuses", retry_at=NOW, sent_at=(NOW.isoformat(),))
     for each in (replace(channel, failures=1), channel):

@@ -199,7 +199,6 @@ QUERIES = {
 
 @pytest.mark.parametrize("name", QUERIES)
 async def test_claim_reads_open_jobs_alone(postgres_empty_url, cipher, factory, name):
-    """On PostgreSQL; for SQLite, `test_growth.py` counts steps."""
     store = SqlStore(postgres_empty_url, cipher)
     await UnitOfWorkRunner(store).jobs.add_all(
         [factory.job(f"due-{number}", ordering_key=f"key-{number % 50}") for number in range(100)]

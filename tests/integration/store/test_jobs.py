@@ -122,7 +122,6 @@ async def test_jobs_of_ordering_key_run_in_order(transact, factory, add, claim):
     ],
 )
 async def test_blocked_ordering_key_depends_on_job_state(transact, add, claim, kind, ending, goes_on):
-    """Whether the next job of an ordering key can be claimed depends on how the previous one ended."""
     await add("a", "b", ordering_key="same", kind=kind)
     (first,) = await transact.claim()
     later = NOW + timedelta(hours=1)

@@ -28,7 +28,10 @@ _KEY = new_key()
 
 
 def test_each_migration_names_the_oldest_program_that_can_go_on() -> None:
-    for script in ScriptDirectory.from_config(_alembic_config()).walk_revisions():
+    scripts = ScriptDirectory.from_config(_alembic_config())
+    assert {script.revision for script in scripts.walk_revisions()} == known_revisions(), "each is in the file of its name"
+    assert scripts.get_current_head() == head_revision()
+    for script in scripts.walk_revisions():
         oldest = getattr(script.module, "oldest_program", None)
         assert oldest in known_revisions(), f"{script.revision} names no `oldest_program`"
         assert oldest <= script.revision

@@ -130,7 +130,6 @@ async def test_restart_keeps_the_beginning_of_an_outage_and_is_no_new_one(bench:
 
 
 def test_poll_interval_grows_when_idle_and_resets() -> None:
-    """The poll slows down while nothing comes and is quick again after a find; it has a minimum."""
     pace = PollInterval(10, 100)
     waits = [10.0]
     for _ in range(10):
