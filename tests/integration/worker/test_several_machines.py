@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -14,7 +14,6 @@ from lab_agent.conditions.model import AlertKey
 from lab_agent.domain.workers import WorkerRecord
 from lab_agent.errors import ServiceUnavailable
 from lab_agent.monitoring.hosts import LivingHosts, OwnHostProbe
-from lab_agent.monitoring.machine import DiskProbe
 from lab_agent.monitoring.monitor import Finding, Monitor
 from lab_agent.worker.task_lease import LeasedTask
 from tests.integration.worker.conftest import WorkerBench
@@ -24,43 +23,30 @@ ONE, TWO = (AlertKey(ConditionId.DISK_LOW, f"{host}:/tmp") for host in ("one", "
 
 @dataclass
 class Machine:
-    """A worker on a machine of its own, whose disk may be full."""
+    """A worker on a machine of its own, whose disk may be full; it is the probe of that disk, too."""
 
     bench: WorkerBench
     host: str
     steady: list[float]
     is_full: bool = False
+    conditions: ClassVar[frozenset[ConditionId]] = frozenset({ConditionId.DISK_LOW})
 
     def __post_init__(self) -> None:
-        now = self.bench.clock.now()
+        now, store = self.bench.clock.now(), self.bench.store
         self.row = WorkerRecord(name=self.host, host=self.host, pid=1, version="1", mode="normal", started_at=now, beat_at=now)
-        disks = DiskProbe(lambda: (Path("/tmp"),), 0)
-        probe = OwnHostProbe(_Switched(self, disks), self.host, self.bench.store, LivingHosts(timedelta(minutes=1), self._time))
-        self.monitor = Monitor(self.bench.store, self.bench.clock, (probe,), host=self.host)
+        probe = OwnHostProbe(self, self.host, store, LivingHosts(timedelta(minutes=1), lambda: self.steady[0]))
+        self.monitor = Monitor(store, self.bench.clock, (probe,), host=self.host)
 
-    def _time(self) -> float:
-        return self.steady[0]
+    async def look(self) -> Sequence[Finding]:
+        return [Finding(condition=ConditionId.DISK_LOW, subject="/tmp")] if self.is_full else []
 
     async def beat(self) -> None:
         self.row = replace(self.row, beat_at=self.row.beat_at + timedelta(seconds=10))
         await self.bench.write(lambda uow: uow.workers.save(self.row))
 
-    async def look(self) -> frozenset[AlertKey]:
+    async def alerts(self) -> frozenset[AlertKey]:
         await self.monitor.run()
         return await self.bench.store.run_read_only(lambda uow: uow.alerts.open_of([ConditionId.DISK_LOW]))
-
-
-@dataclass
-class _Switched:
-    machine: Machine
-    probe: DiskProbe
-
-    @property
-    def conditions(self) -> frozenset[ConditionId]:
-        return self.probe.conditions
-
-    async def look(self) -> Sequence[Finding]:
-        return await replace(self.probe, reserve=2**62 if self.machine.is_full else 0).look()
 
 
 async def test_each_machine_decides_about_its_own_disk(bench: WorkerBench) -> None:
@@ -68,19 +54,19 @@ async def test_each_machine_decides_about_its_own_disk(bench: WorkerBench) -> No
     one, two = Machine(bench, "one", steady, is_full=True), Machine(bench, "two", steady)
     for each in (one, two):
         await each.beat()
-    assert await one.look() == {ONE}
-    assert await two.look() == {ONE}, "another machine has room, and says nothing about this one"
+    assert await one.alerts() == {ONE}
+    assert await two.alerts() == {ONE}, "another machine has room, and says nothing about this one"
     two.is_full = True
-    assert await two.look() == {ONE, TWO}
+    assert await two.alerts() == {ONE, TWO}
     one.is_full = False
-    assert await one.look() == {TWO}
+    assert await one.alerts() == {TWO}
     steady[0] += 59
     await two.beat()
-    assert await one.look() == {TWO}
+    assert await one.alerts() == {TWO}
     steady[0] += 59
-    assert await one.look() == {TWO}, "it has written a heartbeat meanwhile"
+    assert await one.alerts() == {TWO}, "it has written a heartbeat meanwhile"
     steady[0] += 2
-    assert await one.look() == frozenset(), "no worker lives there that could say that it has ended"
+    assert await one.alerts() == frozenset(), "no worker lives there that could say that it has ended"
 
 
 # --- tasks of which one machine at a time runs each
