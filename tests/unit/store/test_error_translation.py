@@ -41,17 +41,14 @@ def test_sqlstate_of_the_server_is_its_fault(state: str, fault: StoreFault, is_g
     assert error.fault is fault
 
 
-@pytest.mark.parametrize("state", ["40001", "40P01"])
-def test_rolled_back_transaction_is_conflict(state: str) -> None:
-    assert isinstance(_translate(state, is_gone=False), StoreConflictError)
-
-
-@pytest.mark.parametrize("state", ["42P01", "42703"])
-def test_missing_table_or_column_is_schema_mismatch(state: str) -> None:
-    assert isinstance(_translate(state, is_gone=False), SchemaMismatchError)
-
-
-@pytest.mark.parametrize("state", ["22001", "25001", "42601"])
-def test_fault_of_a_statement_is_no_outage(state: str) -> None:
-    error = _translate(state, is_gone=False)
-    assert type(error) is StoreError
+@pytest.mark.parametrize(
+    ("error", "states"),
+    [
+        (StoreConflictError, ("40001", "40P01")),
+        (SchemaMismatchError, ("42P01", "42703")),
+        (StoreError, ("22001", "25001", "42601")),  # a fault of a statement is no outage
+    ],
+)
+def test_sqlstate_of_a_statement_is_its_error(error: type[StoreError], states: tuple[str, ...]) -> None:
+    for state in states:
+        assert type(_translate(state, is_gone=False)) is error, state
