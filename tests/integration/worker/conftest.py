@@ -102,6 +102,20 @@ class WorkerBench:
 
         return await self.store.run(committed)
 
+    def hold_jobs(self, name: str = "") -> tuple[asyncio.Event, list[str]]:
+        """Let jobs of such a name wait for the event; gives it, and the names of those that run."""
+        gate, running = asyncio.Event(), list[str]()
+
+        async def behave(lease: Lease) -> Outcome:
+            if name in lease.job.dedup_key:
+                running.append(lease.job.dedup_key)
+                await gate.wait()
+                running.remove(lease.job.dedup_key)
+            return None
+
+        self.handler.behaviour = behave
+        return gate, running
+
     @contextmanager
     def refusing(self, error: StoreError | None = None) -> Iterator[asyncio.Event]:
         """Inside the block, the store refuses every unit of work; the event is set at the first."""

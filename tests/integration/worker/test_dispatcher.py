@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
 
 import pytest
 
@@ -40,18 +39,6 @@ async def dispatching(bench: WorkerBench, concurrency: int = 2) -> AsyncIterator
         await asyncio.wait_for(running, DEADLINE)
 
 
-def holding(gate: asyncio.Event, running: list[str], only: str = "") -> Callable[[Lease], Any]:
-    async def behave(lease: Lease) -> Outcome:
-        if only not in lease.job.dedup_key:
-            return None
-        running.append(lease.job.dedup_key)
-        await gate.wait()
-        running.remove(lease.job.dedup_key)
-        return None
-
-    return behave
-
-
 def adding(*added: NewJob) -> Outcome:
     def complete(uow: UnitOfWork, job: Job) -> Job:
         uow.jobs.add_all(added)
@@ -67,8 +54,7 @@ def new_job(kind: JobKind, name: str, bench: WorkerBench, ordering_key: str | No
 async def test_jobs_of_queue_run_up_to_its_slots(bench: WorkerBench) -> None:
     for number in range(7):
         await bench.add_job(f"fetch{number}", kind=JobKind.FETCH_ORDER)
-    gate, running = asyncio.Event(), list[str]()
-    bench.handler.behaviour = holding(gate, running)
+    gate, running = bench.hold_jobs()
     async with dispatching(bench, concurrency=3) as dispatcher:
         await wait_until(lambda: len(running) == 3)
         await dispatcher.look()
@@ -82,8 +68,7 @@ async def test_slow_job_stalls_only_its_own_queue(bench: WorkerBench) -> None:
     await bench.add_job("slow", kind=JobKind.SUBMIT_ORDER)
     await bench.add_job("waits", kind=JobKind.CANCEL_AT_LIS)
     await bench.add_job("quick", kind=JobKind.UPDATE_LINE_TASK)
-    gate = asyncio.Event()
-    bench.handler.behaviour = holding(gate, [], only="slow")
+    gate, _ = bench.hold_jobs("slow")
     async with dispatching(bench, concurrency=1):
         await wait_until(lambda: ("update_line_task", "done") in bench.attempts)
         assert bench.handler.calls == ["perform slow", "perform quick"]
@@ -94,8 +79,7 @@ async def test_slow_job_stalls_only_its_own_queue(bench: WorkerBench) -> None:
 async def test_stop_finishes_running_jobs_and_starts_none(bench: WorkerBench) -> None:
     for name in ("first", "second"):
         await bench.add_job(name)
-    gate, running = asyncio.Event(), list[str]()
-    bench.handler.behaviour = holding(gate, running)
+    gate, running = bench.hold_jobs()
     async with dispatching(bench, concurrency=1) as dispatcher:
         await wait_until(lambda: running == ["first"])
         dispatcher.stop()
@@ -123,8 +107,7 @@ async def test_end_frees_the_next_job_of_its_ordering_key(bench: WorkerBench, fa
 
 async def test_lost_lease_claims_nothing(bench: WorkerBench) -> None:
     await bench.add_job("late")
-    gate, running = asyncio.Event(), list[str]()
-    bench.handler.behaviour = holding(gate, running)
+    gate, running = bench.hold_jobs()
     async with dispatching(bench, concurrency=1):
         await wait_until(lambda: running == ["late"])
         await bench.lose_lease()

@@ -15,7 +15,6 @@ from lab_agent.domain.state_machines import JobState
 from lab_agent.domain.workers import WorkerRecord
 from lab_agent.errors import StoreError
 from lab_agent.monitoring.agent import AgentLimits, AgentProbe
-from lab_agent.ports.job_handler import Lease
 from lab_agent.ports.lis import Inbox, NoAdapters
 from lab_agent.worker.dispatcher import JobDispatcher
 from lab_agent.worker.job_queues import JOB_QUEUES
@@ -24,7 +23,7 @@ from lab_agent.worker.restore_watch import RestoreWatch
 from lab_agent.worker.schedule import Scheduler
 from lab_agent.worker.worker import BackgroundTaskFailed, Worker
 from tests.harness.clock import DEADLINE, wait_until
-from tests.integration.worker.conftest import Outcome, WorkerBench
+from tests.integration.worker.conftest import WorkerBench
 
 IDENTITY = WorkerIdentity(name="host-1", host="host", version="1", mode="normal", schema="0001")
 
@@ -58,20 +57,14 @@ async def dispatcher_that_fails(
     bench: WorkerBench, monkeypatch: pytest.MonkeyPatch, *, drain_timeout: float
 ) -> AsyncIterator[tuple[asyncio.Task[None], asyncio.Event]]:
     """A worker whose dispatcher fails in the midst of a handover, and what lets that one end."""
-    begun, gate, stopping = asyncio.Event(), asyncio.Event(), asyncio.Event()
-
-    async def behave(lease: Lease) -> Outcome:
-        begun.set()
-        await gate.wait()
-        return None
-
-    bench.handler.behaviour = behave
+    gate, begun = bench.hold_jobs()
+    stopping = asyncio.Event()
     await bench.add_job(kind=JobKind.SUBMIT_ORDER)
     worker = make_worker(bench, drain_timeout=drain_timeout)
     stop = worker.dispatcher.stop
     monkeypatch.setattr(worker.dispatcher, "stop", lambda: (stop(), stopping.set()))
     running = asyncio.create_task(worker.run())
-    await asyncio.wait_for(begun.wait(), DEADLINE)
+    await wait_until(lambda: bool(begun), "a handover has begun")
     with bench.refusing(StoreError("SQLSTATE 25006")):
         worker.dispatcher.wake({JobKind.FETCH_ORDER})
         await asyncio.wait_for(stopping.wait(), DEADLINE)
