@@ -88,11 +88,9 @@ class WorkerBench:
             on_attempt=lambda kind, state: self.attempts.append((kind, state)),
         )
 
-    async def add_job(
-        self, dedup_key: str = "e", *, kind: JobKind = JobKind.UPDATE_LINE_TASK, ordering_key: str | None = None
-    ) -> None:
-        job = NewJob(kind=kind, dedup_key=dedup_key, ordering_key=ordering_key or dedup_key, target="x", due_at=self.clock.now())
-        await self.write(lambda uow: uow.jobs.add(job))
+    async def add_job(self, name: str = "e", *, ordering_key: str = "", **fields: Any) -> None:
+        given = {"kind": JobKind.UPDATE_LINE_TASK, "target": "x", "due_at": self.clock.now(), **fields}
+        await self.write(lambda uow: uow.jobs.add(NewJob(dedup_key=name, ordering_key=ordering_key or name, **given)))
 
     async def write(self, work: Callable[[UnitOfWork], Any]) -> Any:
         def committed(uow: UnitOfWork) -> Any:

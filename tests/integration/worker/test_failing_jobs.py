@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any
 
 import pytest
 
@@ -11,7 +10,7 @@ from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey
 from lab_agent.domain.failure_causes import FailureCause
 from lab_agent.domain.ids import JobId, OrderKey
-from lab_agent.domain.job_records import JobKind, NewJob
+from lab_agent.domain.job_records import JobKind
 from lab_agent.domain.state_machines import JobState
 from lab_agent.errors import (
     Failure,
@@ -57,11 +56,9 @@ class Bench:
         return None
 
     async def add_job(self, name: str, failure: Failure | None = None, kind: JobKind = JobKind.UPDATE_LINE_TASK) -> None:
-        now = self.worker.clock.now()
         if failure is not None:
             self.failing[name] = failure
-        job = NewJob(kind=kind, dedup_key=name, ordering_key=name, target="x", order=OrderKey(f"R{name}"), due_at=now)
-        await self.worker.write(lambda uow: uow.jobs.add(job))
+        await self.worker.add_job(name, kind=kind, order=OrderKey(f"R{name}"))
 
     async def run(self, *, minutes: float = 0.0) -> None:
         """Run what is due, and again until so many minutes are over."""
@@ -213,29 +210,11 @@ async def test_dead_letter_keeps_its_cause_and_is_tried_no_longer(failing: Bench
     assert await failing.attend() == {AlertKey(ConditionId.JOBS_OTHER)}, "a person has to decide about it"
 
 
-async def words_of(failing: Bench) -> dict[JobId, Any]:
-    return dict(await failing.worker.store.run(lambda uow: uow.vault.service_messages(OrderKey("Ra"))))
-
-
 async def test_service_words_sealed_with_job(failing: Bench, caplog: pytest.LogCaptureFixture) -> None:
     said = (OutcomeIssue("error", "processing", "Anna Sample\n has no\x1b right"), OutcomeIssue("error", "invalid", ""))
     await failing.add_job("a", ServiceRejected("POST was answered with 422", status=422, issues=said))
     await failing.run()
-    assert {job: each[-1].text for job, each in (await words_of(failing)).items()} == {
-        1: "error processing: Anna Sample has no? right"
-    }
+    words = await failing.worker.store.run(lambda uow: uow.vault.service_messages(OrderKey("Ra")))
+    assert {job: each[-1].text for job, each in words.items()} == {1: "error processing: Anna Sample has no? right"}
     assert "Anna" not in str(await failing.worker.get_job())
     assert "Anna" not in caplog.text
-
-
-async def test_words_of_the_last_ten_attempts_are_kept(failing: Bench) -> None:
-    await failing.add_job("a")
-    for number in range(12):
-        said = (OutcomeIssue("error", "processing", f"answer {number}"),)
-        failing.failing["a"] = ServiceUnavailable("GET Task was answered with 503", issues=said)
-        await failing.run()
-        failing.worker.clock.advance(hours=1)
-    (kept,) = (await words_of(failing)).values()
-    assert [each.attempt for each in kept] == list(range(3, 13))
-    assert {each.answer for each in kept} == {"GET Task was answered with 503"}
-    assert kept[-1].text.endswith("answer 11")

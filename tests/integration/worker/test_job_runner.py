@@ -10,6 +10,7 @@ import pytest
 
 from lab_agent.call_trace import note_call
 from lab_agent.domain.failure_causes import FailureCause
+from lab_agent.domain.ids import OrderKey
 from lab_agent.domain.job_records import KEPT_ATTEMPTS, Job
 from lab_agent.domain.state_machines import JobState
 from lab_agent.errors import (
@@ -170,8 +171,11 @@ async def test_store_that_refuses_an_end_leaves_job_to_its_lease(bench: WorkerBe
 
 
 async def test_attempts_are_kept_with_the_job(bench: WorkerBench) -> None:
-    """The call that says most, its status, how long it took, and why it failed: in the row that ends it, the newest ten."""
-    await bench.add_job()
+    """The call that says most, its status, how long it took, and why it failed: in the row that ends it, the newest ten.
+
+    The words of the service are sealed, also of as many attempts.
+    """
+    await bench.add_job(order=OrderKey("R1"))
 
     async def fail(lease: Lease) -> Outcome:
         note_call("GET Task", status=200)
@@ -198,6 +202,9 @@ async def test_attempts_are_kept_with_the_job(bench: WorkerBench) -> None:
     assert (failed.call, failed.status, failed.milliseconds, failed.cause) == ("PUT Task", 503, 400, cause)
     assert (done.call, done.status, done.cause) == ("PUT Task", 200, None)
     assert "Petrova" not in repr(job.attempt_log)
+    (words,) = (await bench.store.run(lambda uow: uow.vault.service_messages(OrderKey("R1")))).values()
+    assert [each.attempt for each in words] == list(range(2, KEPT_ATTEMPTS + 2))
+    assert {(each.answer, each.text) for each in words} == {("PUT Task was answered with 503", "error x: Anna Petrova")}
     await bench.add_job("silent")
     bench.handler.behaviour = raising(ValueError("Anna Petrova"))
     await bench.run_due_jobs()
