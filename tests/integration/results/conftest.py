@@ -11,6 +11,9 @@ import pytest
 from tests.harness.results import ResultsBench, open_bench
 
 QUICK = {
+    "test_result_before_its_order_follows_it": 999,
+    "test_last_message_is_what_clinic_reads": 999,
+    "test_door_reads_each_name_of_an_order_and_messages_of_one_name": 999,
     "test_final_report_completes_lines_and_order": 1,
     "test_order_with_mixed_lines_ends_by_the_setting": 1,
     "test_results_write_only_uploads_and_tasks": 1,
@@ -58,9 +61,9 @@ QUICK = {
     "test_references_are_written_as_the_order_wrote_them": 1,
     "test_each_deviation_is_real_and_seen": 9,
     "test_no_other_violation_passes": 9,
-    "test_value_on_shared_tube_goes_where_ordered": 1,
-    "test_report_stays_with_its_order": 1,
-    "test_later_message_of_earlier_time_is_not_dropped": 1,
+    "test_value_on_shared_tube_goes_where_ordered": 999,
+    "test_report_stays_with_its_order": 999,
+    "test_later_message_of_earlier_time_is_not_dropped": 999,
     "test_refused_row_is_replayed_without_repeating_the_good_one": 1,
 }
 """Of each test, how many of its cases; the others are slow."""
