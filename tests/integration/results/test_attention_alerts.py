@@ -1,4 +1,4 @@
-"""What needs attention: alerts while results or jobs wait, and of a service that can be read and confirms no write.
+"""What needs attention: alerts while results or jobs wait.
 
 One alert of a kind is opened once, whoever checks, with the current numbers.
 """
@@ -11,23 +11,15 @@ import pytest
 
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey
-from lab_agent.domain.failure_causes import FailureCause
 from lab_agent.domain.lab_messages import AccessionUpdate
 from lab_agent.domain.records import Alert
-from lab_agent.domain.state_machines import ReportState
 from lab_agent.domain.values import Coding
 from lab_agent.workflow import operator_results
 from lab_agent.workflow.attention_alerts import AttentionAlerts
 from lab_agent.workflow.result_inbox import StoreInbox
-from lab_sandbox.faults.plan import FaultRule
 from tests.harness.results import ORDER, ResultsBench, haemoglobin, make_report, refused
 
 UNMATCHED = ConditionId.RESULTS_UNMATCHED
-OUTAGE = AlertKey(ConditionId.EXCHANGE_PART_UNAVAILABLE, "deliver_report")
-UNKNOWN, WAITING, INVALID = (
-    AlertKey(cause.condition)
-    for cause in (FailureCause.OUTCOME_UNKNOWN, FailureCause.SERVICE_ASKS_TO_WAIT, FailureCause.INVALID_RESPONSE)
-)
 
 
 async def check_alerts(bench: ResultsBench) -> tuple[Alert, ...]:
@@ -35,7 +27,6 @@ async def check_alerts(bench: ResultsBench) -> tuple[Alert, ...]:
     for _ in range(2):
         for watch in [AttentionAlerts(bench.store, bench.clock, timedelta(minutes=30)) for _ in range(2)]:
             await watch.run()
-    await bench.runner.outages.end_settled_parts()
     return await bench.open_alerts()
 
 
@@ -54,17 +45,6 @@ async def test_held_reports_keep_one_alert_open(bench: ResultsBench) -> None:
     for held in await operator_results.waiting_results(bench.store):
         await bench.dismiss(held)
     assert await check_alerts(bench) == ()
-
-
-async def test_alert_begins_with_the_oldest_that_still_waits(bench: ResultsBench) -> None:
-    first = await bench.receive(make_report(order=None, barcode="one"))
-    bench.clock.advance(hours=5)
-    second = await bench.receive(make_report(order=None, barcode="two", report_id="second"))
-    (alert,) = await check_alerts(bench)
-    assert (alert.since, alert.count) == (first.received_at, 2)
-    await bench.dismiss(first)
-    (left,) = await check_alerts(bench)
-    assert (left.since, left.opened_at, left.count) == (second.received_at, alert.opened_at, 1)
 
 
 async def test_dead_lettered_delivery_keeps_alert_open_until_decided(bench: ResultsBench) -> None:
@@ -96,48 +76,4 @@ async def test_alert_of_an_adapter_names_its_laboratory_system(bench: ResultsBen
     assert (alert.key, alert.detail) == (AlertKey(ConditionId.LIS_CONNECTIONS, "main"), "another leaks")
     for _ in range(2):
         await inbox.alert("connections", None)
-    assert await check_alerts(bench) == ()
-
-
-async def run_for(bench: ResultsBench, minutes: int) -> None:
-    for _ in range(minutes):
-        await bench.run_due_jobs()
-        bench.clock.advance(minutes=1)
-
-
-@pytest.mark.parametrize(
-    ("fault", "alert"),
-    [
-        ({"kind": "status", "status": 500}, UNKNOWN),
-        ({"kind": "status", "status": 503, "retry_after": 20}, WAITING),
-        ({"kind": "reset"}, UNKNOWN),
-        ({"kind": "html"}, INVALID),
-    ],
-)
-async def test_unconfirmed_writes_are_told_until_they_succeed(
-    bench: ResultsBench, fault: dict[str, object], alert: AlertKey
-) -> None:
-    """With the condition that says what to do; the results arrive once the service works again."""
-    bench.inject_faults(*(FaultRule.model_validate({**fault, "route": f"{method} /fhir/*"}) for method in ("POST", "PUT")))
-    await bench.accept(make_report())
-    await run_for(bench, 5)
-    assert {each.key for each in await check_alerts(bench)} == {OUTAGE}
-    await run_for(bench, 30)
-    told = {each.key: each.detail for each in await check_alerts(bench)}
-    assert set(told) == {OUTAGE, alert}
-    assert "1 deliver_report" in told[alert]
-    bench.inject_faults()
-    await bench.run_until_idle()
-    assert await check_alerts(bench) == ()
-    assert await bench.report_states() == [ReportState.DELIVERED]
-    assert len(await bench.clinic_reports()) == 1
-
-
-async def test_rejected_searches_are_tried_again(bench: ResultsBench) -> None:
-    """A proxy's 418 to the search after a lost reply makes no dead letter."""
-    bench.inject_faults(
-        FaultRule(kind="lost_reply", route="POST /fhir/Observation", count=1),
-        FaultRule(kind="status", status=418, route="GET /fhir/*", count=6),
-    )
-    assert (await bench.receive(make_report())).state is ReportState.DELIVERED
     assert await check_alerts(bench) == ()

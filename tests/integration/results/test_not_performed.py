@@ -119,8 +119,8 @@ async def test_rejection_of_line_with_result_is_held(bench: ResultsBench, messag
 
 @pytest.mark.parametrize(
     "late",
-    [make_report(), make_report(**L0), make_report(order=None, barcode="1000000017"), make_report(order="RNOBODY")],
-    ids=["order", "line", "barcode", "matched by hand"],
+    [make_report(), make_report(order=None, barcode="1000000017"), make_report(order="RNOBODY")],
+    ids=["order", "barcode", "matched by hand"],
 )
 async def test_first_report_for_withdrawn_order_held_then_released(bench: ResultsBench, late: LabReport) -> None:
     """An operator may release it, and no Task moves."""
@@ -137,13 +137,3 @@ async def test_first_report_for_withdrawn_order_held_then_released(bench: Result
     assert len(await bench.clinic_reports()) == 1
     assert await bench.line_states() == GONE
     assert (await bench.order_status(), await bench.jobs()) == (before, ())
-
-
-@pytest.mark.parametrize("names", [L01, {}], ids=["lines", "all"])
-async def test_withdrawn_line_does_not_delay_others(bench: ResultsBench, names: dict[str, Any]) -> None:
-    await bench.withdraw(LineKey("L1"))
-    assert (await bench.receive(make_report(**names))).state is DELIVERED
-    (found,) = await bench.clinic_reports()
-    assert [line.procedure_request in found.lines for line in bench.placed.lines] == [True, False, not names]
-    assert (await bench.line_states())[:2] == ["completed", "withdrawn"]
-    assert ("L1 was withdrawn" in bench.event_texts("result")[0]) is bool(names)

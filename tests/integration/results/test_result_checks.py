@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
 import pytest
 
-from lab_agent.domain.ids import OrderKey
 from lab_agent.domain.lab_messages import Document, ReferenceRange
 from lab_agent.domain.report_records import HoldReason
-from lab_agent.domain.state_machines import LineState, ReportState
+from lab_agent.domain.state_machines import ReportState
 from lab_agent.domain.values import Coding, Quantity
 from tests.harness.documents import PDF
-from tests.harness.results import NOW, ORDER, ResultsBench, haemoglobin, make_report, open_bench
+from tests.harness.results import NOW, ResultsBench, haemoglobin, make_report, open_bench
 
 HTML = b"<html>sorry</html>"
 UPSIDE = ReferenceRange(low=Quantity(value=Decimal(9), unit="g/dL"), high=Quantity(value=Decimal(2), unit="g/dL"))
@@ -128,28 +126,6 @@ async def test_unknown_reference_beside_known_one_warns(bench: ResultsBench) -> 
     await bench.change_work_order(accession=None)
     await bench.receive(make_report(report_id="next", accession="B-3", lines=("L1",)))
     assert len(bench.event_texts("warning")) == 2, "a laboratory that gave no number may give one with its results"
-
-
-async def test_reused_barcode_with_unknown_accession_matches_newest_order(bench: ResultsBench) -> None:
-    """A reused tube with an accession number that nobody knows means the newest order."""
-    old = OrderKey("ROLD")
-
-    def years_ago(uow: Any) -> None:
-        order, line = uow.orders.get_for_update(ORDER), uow.orders.line(bench.line_key(0))
-        uow.orders.add(replace(order, key=old, task_id="T-old", seen_at=NOW - timedelta(days=900)))
-        (part,) = uow.orders.work_orders(ORDER)
-        uow.orders.save_work_order(replace(part, order=old, accession="A-0"))
-        uow.orders.add_line(replace(line, key="L-old", order=old, task_id="T-old-1", state=LineState.COMPLETED))
-        (label,) = uow.orders.labels_in_use(["1000000017"], except_order=old)
-        uow.orders.set_labels(old, [replace(label, order=old, line="L-old")])
-        uow.commit()
-
-    await bench.store.run(years_ago)
-    found = await bench.receive(make_report(order=None, barcode="1000000017", accession="B-7", lines=()))
-    assert (found.state, found.order) == (ReportState.DELIVERED, ORDER)
-    assert "accession B-7" in bench.event_texts("warning")[0]
-    both = await bench.receive(make_report(report_id="old", order=None, barcode="1000000017", accession="A-0"))
-    assert both.order == old, "a number that is known says which"
 
 
 async def test_reason_quotes_little_of_the_message(bench: ResultsBench) -> None:

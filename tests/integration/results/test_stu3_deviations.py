@@ -1,4 +1,4 @@
-"""Each deviation of what we send from FHIR STU3 is real, and the check of the other tests would see it."""
+"""The check of what the other tests send would see what is no deviation that we name."""
 
 from __future__ import annotations
 
@@ -6,25 +6,11 @@ from typing import Any
 
 import pytest
 
-from tests.harness.stu3_schema import DEVIATIONS, find_stu3_violations
+from tests.harness.stu3_schema import find_stu3_violations
 
 CONCEPT = {"coding": [{"system": "http://loinc.org", "code": "718-7"}]}
 OBSERVATION = {"resourceType": "Observation", "status": "final", "code": CONCEPT, "valueString": "x"}
 TASK = {"resourceType": "Task", "status": "cancelled", "intent": "order"}
-EXAMPLES: dict[str, Any] = {
-    "Observation.referenceRange.meaning": {**OBSERVATION, "referenceRange": [{"meaning": {"text": "normal"}, "text": "1"}]},
-    "Observation.referenceRange": {**OBSERVATION, "referenceRange": [{"age": {"low": {"value": 18}}}]},
-    "Resource.meta.security.system": {**OBSERVATION, "meta": {"security": [{"system": "read", "code": "guid"}]}},
-    "Reference.reference": {**OBSERVATION, "subject": {"reference": "patient/8"}},
-    "Task.intent": {"resourceType": "Task", "status": "cancelled"},
-}
-
-
-@pytest.mark.parametrize("name", sorted(DEVIATIONS))
-def test_each_deviation_is_real_and_seen(name: str) -> None:
-    others = tuple(each for each in DEVIATIONS if each != name)
-    assert find_stu3_violations(EXAMPLES[name]) == []
-    assert find_stu3_violations(EXAMPLES[name], tolerated=others) != []
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,10 @@ from random import Random
 import pytest
 
 from lab_agent.domain.job_records import JobKind
-from lab_agent.domain.report_records import HoldReason
 from lab_agent.domain.state_machines import ReportState
 from lab_agent.worker.claiming import ClaimedJob
 from tests.harness.jobs import claim_jobs
-from tests.harness.results import NOW, ResultsBench, haemoglobin, make_report, refused
+from tests.harness.results import ResultsBench, haemoglobin, make_report, refused
 
 SERVICE_AWAY = refused(None, status=503)
 
@@ -78,20 +77,6 @@ async def test_many_versions_behind_one_go_in_order(bench: ResultsBench, numbers
     await bench.run_until_idle(100)
     assert await bench.values() == [str(number) for number in sorted(numbers)]
     assert [each.kind for each in await bench.jobs(open_only=False)].count(JobKind.MATCH_REPORT) <= matches
-
-
-async def test_versions_whose_times_contradict_arrival_held(bench: ResultsBench) -> None:
-    """Ordered by `issued` where one of them carries no `version`; but time alone lets none that came first go last."""
-    bench.inject_faults(SERVICE_AWAY)
-    for version, minutes in [(0, 0), (3, 30), (None, 40), (1, 10), (2, 20)]:
-        issued = NOW + timedelta(minutes=minutes - 50)
-        await bench.accept(make_report(haemoglobin(str(minutes)), version=version, issued=issued))
-        await bench.run_due_jobs()
-    bench.inject_faults()
-    await bench.run_until_idle(100)
-    assert await bench.values() == ["0", "10", "20"]
-    held = [await bench.get_report(f"m{number}") for number in (2, 3)]
-    assert [each.hold_reason for each in held] == [HoldReason.CONFLICTING_VERSION] * 2
 
 
 @pytest.mark.parametrize("seed", range(8))

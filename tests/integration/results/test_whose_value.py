@@ -69,6 +69,9 @@ SHARED_TUBES = {
         (Place("A"), Place("B", hours=48), on_tube("5.4")), {"A": "5.4"}),
     "the patient is of one": Case(
         (Place("A"), Place("B", patient="bert"), on_tube("5.4", patient=PATIENTS["anna"])), {"A": "5.4"}),
+    "its number is unknown, and the order that had the tube has ended": Case(
+        (Place("A"), on_tube("14.9"), Place("B", hours=48),
+         on_tube("5.4", report="C-1", said={"accession": "B-7"}, collected_of="B")), {"A": "14.9", "B": "5.4"}),
     "the laboratory gave both one number": Case(
         (Place("A", accession="F1"), Place("B", (CREATININE,), SECOND_TUBE, accession="F1"),
          Say("5.4", said={"accession": "F1", "item": GLUCOSE})), {"A": "5.4"}),
