@@ -56,6 +56,7 @@ async def test_dead_lettered_delivery_keeps_alert_open_until_decided(bench: Resu
     assert await check_alerts(bench) == ()
 
 
+@pytest.mark.slow
 async def test_words_of_service_sealed_and_not_logged(bench: ResultsBench, capsys: pytest.CaptureFixture[str]) -> None:
     bench.inject_faults(refused(None))
     await bench.receive(make_report())
@@ -67,6 +68,7 @@ async def test_words_of_service_sealed_and_not_logged(bench: ResultsBench, capsy
     assert all(diagnostics not in str(job.reason) for job in await bench.jobs())
 
 
+@pytest.mark.slow
 async def test_alert_of_an_adapter_names_its_laboratory_system(bench: ResultsBench) -> None:
     """One of a key is open; another text replaces the first, and the adapter closes it."""
     inbox = StoreInbox(bench.store, bench.clock, "main")

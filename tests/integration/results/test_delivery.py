@@ -19,6 +19,7 @@ from lab_sandbox.faults.plan import FaultRule
 from tests.harness.documents import PDF
 from tests.harness.results import CODES, NOW, ORDER, PART, ResultsBench, haemoglobin, make_report, open_bench
 from tests.harness.sent_bodies import record_writes
+from tests.integration.workflow.conftest import parametrize_first
 
 LATER = NOW + timedelta(hours=1)
 DELIVERED = ReportState.DELIVERED
@@ -45,8 +46,8 @@ async def test_final_report_completes_lines_and_order(bench: ResultsBench) -> No
     assert addendum.state is DELIVERED, "for lines that are completed, of an order that is closed"
 
 
-@pytest.mark.parametrize(
-    ("setting", "absent", "ends"),
+@parametrize_first(
+    "setting, absent, ends",
     [("completed", ("L1",), "completed"), ("cancelled", ("L0", "L1"), "cancelled"), ("cancelled", (), "completed")],
 )
 async def test_order_with_mixed_lines_ends_by_the_setting(setting: str, absent: tuple[str, ...], ends: str) -> None:
@@ -58,6 +59,7 @@ async def test_order_with_mixed_lines_ends_by_the_setting(setting: str, absent: 
         assert ((await bench.order_status()).order, (await bench.get_order()).state) == (ends, OrderState.CLOSED)
 
 
+@pytest.mark.slow
 async def test_result_may_name_test_by_laboratory_code(bench: ResultsBench) -> None:
     """What the catalogue calls `lab_id` names the line, as the nomenclature code does."""
     report = await bench.receive(make_report(items=("lab-1",)))
@@ -90,7 +92,7 @@ async def test_preliminary_final_corrected_update_one_resource(bench: ResultsBen
     assert (await bench.values())[1:] == ["13.20", "14.0", "13.20"], "a value that changes back is another version"
 
 
-@pytest.mark.parametrize("route", ["POST /fhir/Observation", "POST /fhir/DiagnosticReport", "PUT /fhir/*"])
+@parametrize_first("route", ["POST /fhir/Observation", "POST /fhir/DiagnosticReport", "PUT /fhir/*"], quick=2)
 async def test_lost_response_writes_nothing_twice(bench: ResultsBench, route: str) -> None:
     bench.inject_faults(FaultRule(kind="lost_reply", route=route, count=1))
     assert (await bench.receive(make_report(version=1))).state is DELIVERED
@@ -101,7 +103,7 @@ async def test_lost_response_writes_nothing_twice(bench: ResultsBench, route: st
     assert await bench.statuses("", "DiagnosticReport") == ["final", "final"]
 
 
-@pytest.mark.parametrize("granted", [False, True])
+@parametrize_first("granted", [False, True])
 async def test_own_rights_granted_only_where_set(granted: bool) -> None:
     """Where the creator has no right to what it created, we grant ourselves what a correction takes, or say what to set."""
     async with open_bench(rules={"creator_rights": False}, exchange={"grant_own_read": granted}) as bench:
@@ -117,6 +119,7 @@ async def test_own_rights_granted_only_where_set(granted: bool) -> None:
         assert await bench.statuses() == (["final", "amended"] if granted else ["final"])
 
 
+@pytest.mark.slow
 async def test_identifier_given_by_others_stays(bench: ResultsBench) -> None:
     """The service may number our resources for itself; a correction must not drop that number (law 4)."""
     await bench.receive(make_report(version=1))
@@ -142,7 +145,7 @@ async def test_restored_version_is_not_written_over_the_later_one(bench: Results
     assert ((await bench.statuses())[-1], (await bench.values())[-1]) == ("amended", "15")
 
 
-@pytest.mark.parametrize("item", ["002.001", "GLU"])
+@parametrize_first("item", ["002.001", "GLU"])
 async def test_several_reports_for_line_with_extra_test(bench: ResultsBench, item: str) -> None:
     """A line gets several reports, and an extra test."""
     request = bench.placed.lines[0].procedure_request
@@ -154,6 +157,7 @@ async def test_several_reports_for_line_with_extra_test(bench: ResultsBench, ite
     assert codes == {"002.001", "001.001"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("catalogue", [True, False])
 async def test_unknown_extra_test_delivered_under_line_on_release(bench: ResultsBench, catalogue: bool) -> None:
     """An extra test that no mapping knows is held; once released it goes out under its line."""
@@ -217,7 +221,7 @@ async def test_refused_observation_hides_no_answer_to_others(bench: ResultsBench
     assert await recorded(bench) == {last_name(each["identifier"][0]["value"]) for each in there} != set()
 
 
-@pytest.mark.parametrize("faults", [[LOST], [LOST, second(REFUSED)], [REFUSED, second(LOST)]], ids=["alone", "first", "second"])
+@parametrize_first("faults", [[LOST], [LOST, second(REFUSED)], [REFUSED, second(LOST)]])
 async def test_unknown_outcome_is_settled_first(
     bench: ResultsBench, faults: list[FaultRule], monkeypatch: pytest.MonkeyPatch
 ) -> None:

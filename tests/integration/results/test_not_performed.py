@@ -29,6 +29,7 @@ from tests.integration.results.histories import (
     withdraw,
     works,
 )
+from tests.integration.workflow.conftest import parametrize_first
 
 DELIVERED, MATCHED, HELD = ReportState.DELIVERED, ReportState.MATCHED, ReportState.HELD
 HAS_RESULT, QUESTION = HoldReason.LINE_HAS_RESULT, HoldReason.QUESTION
@@ -98,11 +99,12 @@ HISTORIES: dict[str, tuple[Step, ...]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", HISTORIES)
+@parametrize_first("case", HISTORIES, quick=4)
 async def test_line_that_has_ended_stays_so(case: str) -> None:
     await play(HISTORIES[case])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("message", [rejection("L0", "L1"), empty("L0", "L1"), rejection("L0")], ids=["two", "report", "one"])
 async def test_rejection_of_line_with_result_is_held(bench: ResultsBench, message: LabMessage) -> None:
     """Once released it ends the lines that have no result, and its history says which has one."""
@@ -117,11 +119,7 @@ async def test_rejection_of_line_with_result_is_held(bench: ResultsBench, messag
     assert len(await bench.clinic_reports()) == 1, "an empty report is never sent"
 
 
-@pytest.mark.parametrize(
-    "late",
-    [make_report(), make_report(order=None, barcode="1000000017"), make_report(order="RNOBODY")],
-    ids=["order", "barcode", "matched by hand"],
-)
+@parametrize_first("late", [make_report(), make_report(order=None, barcode="1000000017"), make_report(order="RNOBODY")])
 async def test_first_report_for_withdrawn_order_held_then_released(bench: ResultsBench, late: LabReport) -> None:
     """An operator may release it, and no Task moves."""
     await bench.withdraw()

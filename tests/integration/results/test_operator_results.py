@@ -35,6 +35,7 @@ from tests.harness.documents import PDF
 from tests.harness.paths import MAPPINGS
 from tests.harness.results import AWAY, NOW, ORDER, ResultsBench, haemoglobin, make_report, open_bench, refused
 from tests.integration.results.histories import Step, act, dismiss, faults, get, lines, now, play, release, same
+from tests.integration.workflow.conftest import parametrize_first
 
 DELIVERED, DISMISSED, HELD = ReportState.DELIVERED, ReportState.DISMISSED, ReportState.HELD
 UNMAPPED, UNMATCHED, MATCHED = ReportState.UNMAPPED, ReportState.UNMATCHED, ReportState.MATCHED
@@ -60,6 +61,7 @@ def in_words(code: str) -> Any:
 # --- mapping tables
 
 
+@pytest.mark.slow
 async def test_mapping_release_skips_concurrently_decided_reports(
     mapped: ResultsBench, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -75,6 +77,7 @@ async def test_mapping_release_skips_concurrently_decided_reports(
     assert await mapped.report_states() == [DISMISSED, MATCHED]
 
 
+@pytest.mark.slow
 async def test_mapping_changed_before_delivery_holds_report(mapped: ResultsBench, folder: Path) -> None:
     """Its lines wait again; once another process has released it, ours reads the tables anew."""
     mapped.inject_faults(AWAY)
@@ -133,7 +136,7 @@ HISTORIES: dict[str, tuple[Step, ...]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", HISTORIES)
+@parametrize_first("case", HISTORIES, quick=2)
 async def test_operator_decides_about_one_result(case: str) -> None:
     await play(HISTORIES[case])
 
@@ -153,6 +156,7 @@ async def test_decision_on_changed_report_is_rejected(bench: ResultsBench) -> No
         await bench.release(lost)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("note", ["", "  \n\t ", "x" * 501])
 async def test_note_must_be_present_and_short(bench: ResultsBench, note: str) -> None:
     lost = await bench.receive(NOBODYS)
@@ -169,7 +173,7 @@ async def test_note_must_be_present_and_short(bench: ResultsBench, note: str) ->
     assert await bench.report_states() == [UNMATCHED]
 
 
-@pytest.mark.parametrize("how", ["result", "job"])
+@parametrize_first("how", ["result", "job"])
 async def test_dismissal_of_completing_report_reopens_line(bench: ResultsBench, how: str) -> None:
     """A line waits again when the report that completes it is dismissed; its dead-lettered delivery is over with it."""
     bench.inject_faults(refused(2))
@@ -188,6 +192,7 @@ async def test_dismissal_of_completing_report_reopens_line(bench: ResultsBench, 
     assert await bench.line_states() == ["completed"] * 3
 
 
+@pytest.mark.slow
 async def test_missing_document_dead_letters_delivery(bench: ResultsBench) -> None:
     """A document that is no longer kept dead-letters its delivery with that reason."""
     bench.inject_faults(AWAY)
@@ -209,6 +214,7 @@ async def test_order_wide_document_has_link_and_lines(bench: ResultsBench) -> No
     assert (await bench.partner.download_document(found.documents[0])).content == PDF
 
 
+@pytest.mark.slow
 async def test_pdf_is_generated_when_lis_sends_none() -> None:
     async with open_bench({"print_reports": True, "print_name": "Laboratory One"}) as bench:
         await bench.receive(make_report())
@@ -227,6 +233,7 @@ async def release_all(bench: ResultsBench, reason: HoldReason) -> int:
     return done
 
 
+@pytest.mark.slow
 async def test_results_of_one_cause_are_released_and_no_other(bench: ResultsBench) -> None:
     for name in ("a", "b"):
         await bench.receive(make_report(report_id=name, observations=()))

@@ -19,6 +19,7 @@ from lab_agent.workflow.result_inbox import StoreInbox
 from tests.harness.result_doors import DOORS, ResultMessage, open_door
 from tests.harness.results import NOW, ORDER, ResultsBench, haemoglobin, make_report, open_bench
 from tests.integration.results.histories import Step, act, get, lines, now, play, release
+from tests.integration.workflow.conftest import parametrize_first
 
 ANNA = {"family": "Sample", "gender": "female", "birth_date": "1980-02-29", "identifiers": [{"system": "urn:p", "value": "1"}]}
 OTHER = ReportedPatient(birth_date=date(1971, 12, 24), gender="male", identifiers=(Identifier(system="urn:p", value="31415"),))
@@ -89,11 +90,12 @@ HISTORIES: dict[str, tuple[Step, ...]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", HISTORIES)
+@parametrize_first("case", HISTORIES)
 async def test_patient_is_asked_about_alone_and_anew(case: str) -> None:
     await play((KNOW_ANNA, *HISTORIES[case]))
 
 
+@pytest.mark.slow
 async def test_result_given_to_another_order_is_compared_with_that(anna: ResultsBench) -> None:
     """The release was for one order; an operator who moves the result to it has not answered for its patient."""
     lost = await anna.receive(make_report(order=OrderKey("RNOBODY"), patient=OTHER))
@@ -101,6 +103,7 @@ async def test_result_given_to_another_order_is_compared_with_that(anna: Results
     assert (await anna.match(lost)).report.hold_reason is MISMATCH
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("setting", "is_known", "patient", "warnings"),
     [("note", True, OTHER, 1), ("ignore", True, OTHER, 0), ("hold", False, OTHER, 1)],
@@ -116,6 +119,7 @@ async def test_result_goes_with_a_warning_by_the_setting(
         assert len(bench.event_texts("warning")) == warnings
 
 
+@pytest.mark.slow
 async def test_whose_it_is_is_deleted_with_its_result_finished(anna: ResultsBench) -> None:
     delivered = await anna.receive(make_report(patient=SAME))
     waiting = await anna.receive(make_report(report_id="two", patient=OTHER))
@@ -130,7 +134,7 @@ NAMED: tuple[tuple[dict[str, str], str | None], ...] = (
 )
 
 
-@pytest.mark.parametrize("door", DOORS)
+@parametrize_first("door", DOORS)
 async def test_result_naming_another_patient_is_held(bench: ResultsBench, tmp_path: Path, door: str) -> None:
     """Over every adapter alike; the name itself goes nowhere but into the vault."""
     await bench.know_patient(**ANNA | {"family": "Müller-Sample", "given": ["Anna", "Maria"]})

@@ -14,6 +14,7 @@ from lab_agent.domain.state_machines import ReportState
 from lab_agent.domain.values import Coding, Quantity
 from tests.harness.documents import PDF
 from tests.harness.results import NOW, ResultsBench, haemoglobin, make_report, open_bench
+from tests.integration.workflow.conftest import parametrize_first
 
 HTML = b"<html>sorry</html>"
 UPSIDE = ReferenceRange(low=Quantity(value=Decimal(9), unit="g/dL"), high=Quantity(value=Decimal(2), unit="g/dL"))
@@ -23,8 +24,8 @@ def report_of(content: bytes, content_type: str = "application/pdf", **more: Any
     return make_report(documents=(Document(content=content, content_type=content_type),), **more)
 
 
-@pytest.mark.parametrize(
-    ("odd", "field"),
+@parametrize_first(
+    "odd, field",
     [
         (make_report(issued=NOW + timedelta(days=400)), "issued: "),
         (make_report(haemoglobin("1", reference_ranges=(UPSIDE,))), "observations[0].reference_ranges[0]: "),
@@ -39,7 +40,7 @@ async def test_implausible_report_is_held_then_released(bench: ResultsBench, odd
     assert (await bench.get_report("m1")).state is ReportState.DELIVERED
 
 
-@pytest.mark.parametrize("how", ["upload", "host"])
+@parametrize_first("how", ["upload", "host"])
 async def test_released_document_uses_detected_content_type(how: str) -> None:
     """A released document is delivered under the content type that its bytes show."""
     async with open_bench({"documents": how}, api={"public_url": "https://lab.example/v1"}) as bench:
@@ -54,6 +55,7 @@ async def test_released_document_uses_detected_content_type(how: str) -> None:
             assert (await bench.partner.download_document(found.documents[0], accept="text/html")).content == HTML
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("content", "content_type", "sent_as"),
     [
@@ -95,6 +97,7 @@ async def test_undeliverable_document_cannot_be_released() -> None:
         assert (await bench.receive(make_report(report_id="good", lines=("L1",)))).state is ReportState.DELIVERED
 
 
+@pytest.mark.slow
 async def test_release_helps_questions_but_not_defects(bench: ResultsBench) -> None:
     form = await bench.receive(make_report(haemoglobin("1", specimen="no such tube"), report_id="form"))
     html = await bench.receive(report_of(HTML, report_id="html"))
@@ -102,8 +105,8 @@ async def test_release_helps_questions_but_not_defects(bench: ResultsBench) -> N
     assert [(await bench.release(held)).moved for held in (form, html)] == [False, True]
 
 
-@pytest.mark.parametrize(
-    ("code", "words"),
+@parametrize_first(
+    "code, words",
     [
         (Coding(system="urn:lab", code="HGB"), "code 'HGB' is not mapped"),
         (Coding(system="http://snomed.info/sct", code="718-7"), "code '718-7' is not mapped"),
@@ -117,6 +120,7 @@ async def test_code_of_other_system_is_held_without_tables(bench: ResultsBench, 
     assert await bench.clinic_reports() == []
 
 
+@pytest.mark.slow
 async def test_unknown_reference_beside_known_one_warns(bench: ResultsBench) -> None:
     """An unknown accession number warns where the order has another one."""
     assert (await bench.receive(make_report(barcode="9" * 150))).state is ReportState.DELIVERED
@@ -128,6 +132,7 @@ async def test_unknown_reference_beside_known_one_warns(bench: ResultsBench) -> 
     assert len(bench.event_texts("warning")) == 2, "a laboratory that gave no number may give one with its results"
 
 
+@pytest.mark.slow
 async def test_reason_quotes_little_of_the_message(bench: ResultsBench) -> None:
     long = "x" * 100_000
     for sent in (

@@ -36,6 +36,7 @@ from tests.integration.results.histories import (
     values,
     works,
 )
+from tests.integration.workflow.conftest import parametrize_first
 
 STRANGE = haemoglobin("6.4", id="new", code=Coding(code="NEW"))
 ODD: dict[str, Any] = {"effective": NOW + timedelta(days=9)}
@@ -80,7 +81,7 @@ SECOND: dict[str, tuple[LabReport, LabReport, Any, str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", SECOND)
+@parametrize_first("case", SECOND, quick=4)
 async def test_second_version_comes_to(case: str) -> None:
     first, second, expected, named = SECOND[case]
     is_asked = first.effective != NOW
@@ -202,12 +203,13 @@ ALL: dict[str, tuple[dict[str, Any], tuple[Step, ...]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", ALL)
+@parametrize_first("case", ALL, quick=10)
 async def test_versions_go_one_at_a_time_and_lose_nothing(case: str, tmp_path: Path) -> None:
     settings, steps = ALL[case]
     await play(steps, tmp_path, **settings)
 
 
+@pytest.mark.slow
 async def test_incremental_report_keeps_lines_and_values() -> None:
     async with open_bench({"left_out": "keep"}) as bench:
         for version, item in enumerate(("001.001", "004.001", "005.001"), 1):
@@ -227,6 +229,7 @@ async def test_incremental_report_keeps_lines_and_values() -> None:
         assert load_result(delivered).kept == ("001.001",), "people see both"
 
 
+@pytest.mark.slow
 async def test_release_during_delivery_of_other_version_rejected(bench: ResultsBench) -> None:
     """A release is not lost to a version on its way: it is rejected, and nothing changes."""
     asked = await bench.receive(v(2, hb("2"), **ODD))

@@ -11,6 +11,7 @@ from datetime import UTC, datetime, time
 from decimal import Decimal
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, event, given, reject, settings
 from hypothesis import strategies as st
 
@@ -135,6 +136,7 @@ async def test_every_value_type_round_trips_exactly(bench: ResultsBench) -> None
     assert [find_differences(one, seen) for one, seen in zip(expected, found.observations, strict=True)] == [[]] * len(expected)
 
 
+@pytest.mark.slow
 async def test_dates_without_time_reach_the_clinic_as_they_are(bench: ResultsBench) -> None:
     """No time is made up where only a date is known."""
     onset = haemoglobin("1", id="onset", value_quantity=None, value_date_time=PartialDate("2026-02"))

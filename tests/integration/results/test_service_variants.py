@@ -40,6 +40,7 @@ SERVICES: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("service", SERVICES)
 async def test_service_gets_reports_documents_and_corrections(service: str) -> None:
     """A preliminary report, the final one with a document, and a correction."""
@@ -57,6 +58,7 @@ async def test_service_gets_reports_documents_and_corrections(service: str) -> N
         assert (await bench.order_status()).order == "completed"
 
 
+@pytest.mark.slow
 async def test_lost_replies_amend_nothing_where_strict_spelling_differs() -> None:
     """The service spells references its own way: what is read back is never what was sent, and means the same."""
     async with open_bench(strict=True) as bench:
@@ -110,6 +112,7 @@ def in_other_types(body: dict[str, Any]) -> dict[str, Any]:
     return single | {key: str(body[key]).upper() for key in ("status",) if key in body}
 
 
+@pytest.mark.slow
 async def test_upload_in_other_types_is_what_was_sent(bench: ResultsBench) -> None:
     """Whatever is read back of a write that was rejected without an error, nothing is written twice or amended."""
     bench.restart_agent(RespellingTransport(bench.app, in_other_types))
@@ -119,6 +122,7 @@ async def test_upload_in_other_types_is_what_was_sent(bench: ResultsBench) -> No
     assert await kept(bench) == AMENDED
 
 
+@pytest.mark.slow
 async def test_renamed_coded_answer_is_amended(bench: ResultsBench) -> None:
     """`negative` for `positive` under the same code is another result."""
     for version, display in enumerate(("positive", "negative"), 1):
@@ -128,6 +132,7 @@ async def test_renamed_coded_answer_is_amended(bench: ResultsBench) -> None:
     assert await bench.statuses() == ["final", "amended"]
 
 
+@pytest.mark.slow
 async def test_journal_of_an_earlier_program_amends_nothing(bench: ResultsBench) -> None:
     """Its digests have another form: the values are compared with those on the service."""
     await bench.receive(make_report(version=1))
@@ -138,6 +143,7 @@ async def test_journal_of_an_earlier_program_amends_nothing(bench: ResultsBench)
     assert await kept(bench) == AMENDED
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("restored", [False, True])
 async def test_correction_of_unreadable_result_is_never_taken_for_delivered(restored: bool) -> None:
     """What a conditional create finds and cannot be read is not what was just sent."""
@@ -154,6 +160,7 @@ async def test_correction_of_unreadable_result_is_never_taken_for_delivered(rest
         assert (job.state, "exchange.grant_own_read" in (job.reason or "")) == (JobState.DEAD_LETTER, True)
 
 
+@pytest.mark.slow
 async def test_read_that_lags_behind_loses_no_correction() -> None:
     """A journal restored from before the first version, and one 404 behind the conditional create."""
     async with open_bench(rules={"write_response": "minimal"}) as bench:
@@ -164,6 +171,7 @@ async def test_read_that_lags_behind_loses_no_correction() -> None:
         assert await kept(bench) == AMENDED
 
 
+@pytest.mark.slow
 async def test_lost_reply_without_own_right_is_delivered() -> None:
     """That just this was sent, and nothing else ever, is recorded: what is there is as it was sent."""
     async with open_bench(rules={"creator_rights": False}) as bench:

@@ -16,6 +16,7 @@ from lab_agent.workflow.result_matching import ReportMatcher
 from lab_sandbox.faults.plan import FaultRule
 from tests.harness.results import ResultsBench, haemoglobin, make_report, refused
 from tests.integration.results.histories import RETRY, Step, act, dismiss, faults, get, lines, now, play, reads, states, values
+from tests.integration.workflow.conftest import parametrize_first
 
 DELIVERED, SUPERSEDED, DISMISSED = ReportState.DELIVERED, ReportState.SUPERSEDED, ReportState.DISMISSED
 MATCHED, WAITS, QUESTION = ReportState.MATCHED, HoldReason.WAITS_FOR_VERSION, HoldReason.QUESTION
@@ -96,11 +97,12 @@ KEEPING: dict[str, tuple[Step, ...]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", [*HISTORIES, *KEEPING])
+@parametrize_first("case", [*HISTORIES, *KEEPING], quick=3)
 async def test_version_that_is_stuck_loses_nothing(case: str) -> None:
     await play({**HISTORIES, **KEEPING}[case], left_out="keep" if case in KEEPING else "hold")
 
 
+@pytest.mark.slow
 async def test_dead_lettered_older_version_taken_back_for_newer(bench: ResultsBench) -> None:
     """Taken back when a newer version that says all of it goes, it cannot be retried; that it is superseded is told once."""
     bench.inject_faults(refused())
@@ -121,6 +123,7 @@ async def test_dead_lettered_older_version_taken_back_for_newer(bench: ResultsBe
     assert [first.key in text for text in bench.event_texts("superseded")] == [True]
 
 
+@pytest.mark.slow
 async def test_unknown_reference_is_warned_of_once(bench: ResultsBench) -> None:
     """A version that is matched again says nothing twice."""
     await deliver_with_bug(bench)
@@ -130,6 +133,7 @@ async def test_unknown_reference_is_warned_of_once(bench: ResultsBench) -> None:
     assert len(bench.event_texts("warning")) == 1
 
 
+@pytest.mark.slow
 async def test_dismissed_matching_dismisses_its_result(bench: ResultsBench, monkeypatch: pytest.MonkeyPatch) -> None:
     """A result that could not even be matched is not left in a state that no list shows."""
 

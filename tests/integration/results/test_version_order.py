@@ -55,6 +55,7 @@ async def test_version_matched_too_early_goes_in_its_turn(bench: ResultsBench) -
     assert await bench.values() == ["1", "2", "3", "4"]
 
 
+@pytest.mark.slow
 async def test_version_whose_worker_was_killed_keeps_its_turn(bench: ResultsBench) -> None:
     """Its job is claimed again once the lease is over, and finds that it has to wait for another version."""
     await deliver_first_of_three(bench)
@@ -64,6 +65,7 @@ async def test_version_whose_worker_was_killed_keeps_its_turn(bench: ResultsBenc
     assert await bench.values() == ["1", "2", "3"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("numbers", "matches"), [([1, 6, 3, 5, 2, 4], 36), (list(range(15)), 30)])
 async def test_many_versions_behind_one_go_in_order(bench: ResultsBench, numbers: list[int], matches: int) -> None:
     """Those that came in order are matched twice: no delivery lets all that wait behind it be matched again."""
@@ -79,6 +81,7 @@ async def test_many_versions_behind_one_go_in_order(bench: ResultsBench, numbers
     assert [each.kind for each in await bench.jobs(open_only=False)].count(JobKind.MATCH_REPORT) <= matches
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(8))
 async def test_versions_go_in_order_however_their_jobs_meet(bench: ResultsBench, seed: int) -> None:
     """Jobs run in any order while versions arrive, the service fails now and then, and workers are killed."""

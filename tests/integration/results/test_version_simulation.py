@@ -21,6 +21,7 @@ from lab_agent.workflow.operator_jobs import dismiss_job, retry_job
 from lab_sandbox.faults.plan import FaultRule
 from tests.harness.proof import FIGURES, SHARE
 from tests.harness.results import NOW, ResultsBench, haemoglobin, make_report, open_bench
+from tests.integration.workflow.conftest import parametrize_first
 
 FINAL = {"final", "amended"}
 SETTLED = {ReportState.DELIVERED, ReportState.SUPERSEDED, ReportState.DISMISSED}
@@ -166,7 +167,7 @@ async def simulate(seed: int) -> None:
             raise
 
 
-@pytest.mark.parametrize("seed", range(20))
+@parametrize_first("seed", range(20))
 async def test_promises_hold_for_versions_in_any_order(seed: int) -> None:
     await simulate(seed)
 
