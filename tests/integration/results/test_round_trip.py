@@ -219,6 +219,7 @@ RAW_REPORT = some(
 )
 
 
+@pytest.mark.slow
 @given(RAW_REPORT)
 @settings(max_examples=10 * EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 def test_accepted_message_produces_valid_stu3(tree: dict[str, Any]) -> None:

@@ -5,7 +5,6 @@ Each spelling is tried in `tests/unit/fhir/test_elements.py`, each answer in `te
 
 from __future__ import annotations
 
-from copy import deepcopy
 from typing import Any
 
 import httpx
@@ -13,49 +12,31 @@ import pytest
 
 from lab_agent.cli.check_exchange import check_service
 from lab_agent.cli.check_result import CheckStatus
-from lab_agent.domain.failure_causes import FailureCause
 from lab_agent.domain.job_records import JobKind
 from lab_agent.domain.order_holds import HoldCause
 from lab_agent.domain.state_machines import LineState, OrderState
-from lab_agent.ports.exchange import SearchKind
-from lab_agent.workflow.search_alerts import SearchAlerts, search_alert_key
 from tests.integration.workflow import service_answers
 from tests.integration.workflow.conftest import Change, MakeScenario, Scenario, alter, parametrize_first
-from tests.integration.workflow.service_answers import add_rows, answer_with, change_answers, is_search_with
+from tests.integration.workflow.service_answers import answer_with, change_answers, is_search_with
 
 
-def capitals(resource: dict[str, Any]) -> None:
+def texts_and_capitals(resource: dict[str, Any]) -> None:
+    for name in {"basedOn", "partOf", "specimen"} & resource.keys():
+        resource[name] = [f" \t{each['reference']}\u00a0" for each in resource[name]]
     for name in {"status", "gender"} & resource.keys():
         resource[name] = resource[name].upper()
-    if resource["resourceType"] == "Task":
-        for coding in resource.get("code", {}).get("coding", []):
-            coding["code"] = coding["code"].upper()
+    for coding in resource.get("code", {}).get("coding", []) if resource["resourceType"] == "Task" else ():
+        coding["code"] = coding["code"].upper()
 
 
-def lists_as_objects(resource: dict[str, Any]) -> None:
-    for name in ("basedOn", "partOf", "specimen", "identifier", "supportingInfo", "container"):
-        if len(found := resource.get(name, [])) == 1:
-            resource[name] = found[0]
+def other_numbers(resource: dict[str, Any]) -> None:
+    """One in place of a list, and a list of one."""
+    for name, found in resource.items():
+        if isinstance(found, dict) or (isinstance(found, list) and len(found) == 1):
+            resource[name] = [found] if isinstance(found, dict) else found[0]
 
 
-def objects_as_lists(resource: dict[str, Any]) -> None:
-    for name in {"meta", "subject", "code", "requisition", "collection"} & resource.keys():
-        resource[name] = [resource[name]]
-
-
-def references_as_texts(resource: dict[str, Any]) -> None:
-    for name in {"basedOn", "partOf", "specimen"} & resource.keys():
-        resource[name] = [each["reference"] for each in resource[name]]
-
-
-def spaced(resource: dict[str, Any]) -> None:
-    for found in resource.values():
-        for each in found if isinstance(found, list) else [found]:
-            if isinstance(each, dict) and "reference" in each:
-                each["reference"] = f" \t{each['reference']}\u00a0"
-
-
-@parametrize_first("spell", [references_as_texts, capitals, lists_as_objects, objects_as_lists, spaced])
+@parametrize_first("spell", [texts_and_capitals, other_numbers])
 async def test_order_spelled_otherwise_is_done(make_scenario: MakeScenario, spell: Change) -> None:
     """From the handover to the withdrawal of a line."""
     scenario = make_scenario(2)
@@ -75,32 +56,6 @@ async def test_order_with_capitals_ends_like_any_other(make_scenario: MakeScenar
     await scenario.process_all()
     await scenario.finish()
     assert (await scenario.state(), scenario.statuses()) == (OrderState.CLOSED, ["completed"] * 2)
-
-
-async def test_line_twice_in_search_is_its_newest_copy(make_scenario: MakeScenario) -> None:
-    """The older copy stands last: the line was withdrawn, and the laboratory is told."""
-    scenario = make_scenario(2)
-    await scenario.process_all()
-    before = deepcopy(scenario.world.get_task(scenario.line_tasks[0]))
-    scenario.end(scenario.line_tasks[0])
-    change_answers(scenario, is_search_with("part-of"), add_rows(lambda: [before]))
-    await scenario.reconcile(drain=False)
-    assert sorted(await scenario.line_states()) == [LineState.ACCEPTED, LineState.WITHDRAWN]
-
-
-REMARK = {"resourceType": "OperationOutcome", "issue": [{"severity": "warning", "code": "processing"}]}
-
-
-@pytest.mark.parametrize(("row", "is_told"), [({"resourceType": "Basic", "id": "1"}, True), (REMARK, False)])
-async def test_row_of_another_type_holds_no_order(make_scenario: MakeScenario, row: dict[str, Any], is_told: bool) -> None:
-    scenario = make_scenario(1)
-    for parameter in ("part-of", "subject"):
-        change_answers(scenario, is_search_with(parameter), add_rows(lambda: [row]))
-    await scenario.process_all()
-    assert await scenario.state() is OrderState.HANDED_OVER
-    await SearchAlerts(scenario.agent.exchange, scenario.world.store, scenario.world.clock).run()
-    for kind in (SearchKind.LINE_TASKS, SearchKind.QUESTIONNAIRES):
-        assert (search_alert_key(kind) in scenario.open_alerts()) is is_told
 
 
 def spoil_page(**fields: Any) -> service_answers.Change:
@@ -161,20 +116,10 @@ def refuse(scenario: Scenario, *answers: httpx.Response) -> None:
     handle, left = transport.handle_async_request, list(answers)
 
     async def changed(request: httpx.Request) -> httpx.Response:
-        if request.method == "PUT" and left:
-            return left.pop(0)
-        response: httpx.Response = await handle(request)
-        return response
+        refused: httpx.Response = left.pop(0) if request.method == "PUT" and left else await handle(request)
+        return refused
 
     transport.handle_async_request = changed
-
-
-async def test_write_not_done_and_rejected_without_error_told(make_scenario: MakeScenario) -> None:
-    scenario = make_scenario(2, spoil=0)
-    refuse(scenario, httpx.Response(422, text=HINTS % "information"))
-    await scenario.process_all()
-    dead = await scenario.dead_letter()
-    assert (dead.kind, dead.failure_cause) == (JobKind.UPDATE_LINE_TASK, FailureCause.WRITE_REJECTED)
 
 
 @pytest.mark.parametrize("headers", [{}, {"Retry-After": "600"}])

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import get_args
 
 import pytest
 
-from lab_agent.domain.failure_causes import FailureCause
-from lab_agent.domain.job_records import JobKind
-from lab_agent.domain.state_machines import JobState, OrderState
+from lab_agent.domain.state_machines import OrderState
 from lab_agent.errors import ServiceUnavailable
 from lab_agent.metrics import Metrics
 from lab_agent.worker.outages import PAUSE_OUTAGE
 from lab_agent.worker.schedule import PollInterval, PollTask
 from lab_agent.workflow.order_reading import ASKED_TO_WAIT
-from lab_sandbox.faults.plan import FaultPlan, Poison
+from lab_sandbox.faults.plan import FaultPlan
 from tests.harness.orders import templates
 from tests.harness.world import SimulatedAgent, World
 from tests.integration.workflow.conftest import MakeScenario, Scenario, parametrize_first, pick_template
@@ -51,55 +48,7 @@ async def test_one_wait_holds_back_all_orders(form: str) -> None:
     assert all("cancelled" in {line["status"] for line in world.line_tasks(task)} for task in placed)
 
 
-async def test_attempts_at_the_service_are_kept_with_the_job(make_scenario: MakeScenario) -> None:
-    """A Task update that fails, through the real client: what was called, and with which status it was answered."""
-    scenario = make_scenario(2, spoil=0)
-    await scenario.agent.poll.run()
-    inject(scenario.world, kind="status", status=503, route="PUT /fhir/*")
-    await work_until_fault(scenario.world, scenario.agent)
-    scenario.world.service.faults.activate(FaultPlan())
-    await scenario.drain()
-    jobs = await scenario.jobs(open_only=False)
-    attempts = [each for job in jobs for each in job.attempt_log]
-    failed = next(each for each in attempts if each.status == 503)
-    assert (failed.call, failed.cause) == ("PUT Task", FailureCause.OUTCOME_UNKNOWN)
-    assert all(job.attempt_log[-1].cause is None for job in jobs if job.state is JobState.DONE)
-    assert ("PUT Task", 200) in {(each.call, each.status) for each in attempts}
-    assert scenario.task not in repr([each.call for each in attempts])
-
-
 # --- poison
-
-
-@parametrize_first("poison", get_args(Poison))
-async def test_poison_in_one_order_stops_no_other(poison: str) -> None:
-    world = World("poison")
-    agent = world.agent()
-    placed = [world.place_order(template) for template in templates(world.clock.now(), 3)]
-    inject(world, kind="poison_task", poison=poison, route="GET /fhir/Task*", ids=[placed[1]])
-    await agent.poll.run()
-    assert agent.exchange.unreadable_order_tasks() == (placed[1],)
-    await world.drain(agent)
-    for task in (placed[0], placed[2]):
-        assert (await world.stored_order(task))[0].state is OrderState.HANDED_OVER
-    world.service.faults.activate(FaultPlan())
-    await agent.poll.run()
-    await world.drain(agent)
-    assert (await world.stored_order(placed[1]))[0].state is OrderState.HANDED_OVER
-
-
-async def test_poison_line_never_left_out_of_order(make_scenario: MakeScenario) -> None:
-    """An order that cannot be read whole is not handed over in part; it goes on when it can be read."""
-    scenario = make_scenario(2)
-    await scenario.agent.poll.run()
-    line = scenario.line_tasks[0]
-    inject(scenario.world, kind="poison_task", poison="nan", route="GET /fhir/Task*", ids=[line])
-    await scenario.drain()
-    (fetch,) = await scenario.jobs()
-    assert (await scenario.state(), fetch.kind, line in str(fetch.reason)) == (OrderState.SEEN, JobKind.FETCH_ORDER, True)
-    scenario.world.service.faults.activate(FaultPlan())
-    await scenario.drain(600)
-    assert await scenario.state() is OrderState.HANDED_OVER
 
 
 # --- waits that are asked for

@@ -19,12 +19,6 @@ def withdrawn_tasks(scenario: Scenario, what: str) -> list[str]:
     return tasks[what]
 
 
-async def test_withdrawal_before_polling_does_nothing(make_scenario: MakeScenario) -> None:
-    scenario = make_scenario(2)
-    scenario.end()
-    assert await scenario.agent.poll.run() == 0
-
-
 @pytest.mark.parametrize("is_compared", [True, False])
 @pytest.mark.parametrize("is_assessed", [True, False])
 @pytest.mark.parametrize("what", ["line", "lines", "order"])
