@@ -77,14 +77,6 @@ async def test_reconcile_skips_tasks_with_open_jobs(make_scenario: MakeScenario)
     assert scenario.statuses() == ["cancelled", "accepted"]
 
 
-async def test_outputs_are_set_once_despite_lost_response(make_scenario: MakeScenario) -> None:
-    scenario = make_scenario(1, spoil=0)
-    await scenario.assess()
-    injector = lose_one_answer(scenario, "PUT")
-    await scenario.drain()
-    assert (injector.lost, len(scenario.outputs(scenario.line_tasks[0])), scenario.status()) == (1, 1, "cancelled")
-
-
 # --- the handover
 
 
@@ -253,20 +245,6 @@ async def test_line_put_back_while_the_order_is_about_to_end_is_kept(make_scenar
     seen = await reconcile_at(scenario, "line_tasks", lambda: scenario.force("requested", put_back))
     assert seen == sorted(await scenario.line_states()) == ["completed", "held"]
     assert (scenario.status(), await scenario.state()) == ("requested", OrderState.HANDED_OVER)
-
-
-async def test_operator_enters_a_late_line_by_hand(make_scenario: MakeScenario) -> None:
-    scenario = make_scenario(1)
-    await scenario.process_all()
-    late = scenario.world.add_late_line(scenario.task)
-    await scenario.reconcile(drain=False)
-    line = (await scenario.lines())[1]
-    await scenario.accept_line(line.key)
-    await scenario.report_all()
-    await scenario.world.end_line(scenario.world.store, line.key)
-    await scenario.drain()
-    assert scenario.status(late) == scenario.status() == "completed"
-    assert await scenario.state() is OrderState.CLOSED
 
 
 async def test_withdrawn_late_line_is_not_sent_to_lis(make_scenario: MakeScenario) -> None:

@@ -122,13 +122,3 @@ async def test_pause_asked_for_in_check_of_ended_orders_is_told(make_scenario: M
     assert PAUSE_OUTAGE not in scenario.open_alerts()
     await scenario.drain()
     assert scenario.handed_over == [1]
-
-
-async def test_ended_order_that_cannot_be_read_stops_no_other(make_scenario: MakeScenario) -> None:
-    scenario = make_scenario(1, spoil=0)
-    other = scenario.world.place_order(pick_template(scenario.world, 1), spoil=0, relabel=True)
-    await scenario.process_all()
-    scenario.world.clock.advance(301)
-    scenario.force("requested", other)
-    change_answers(scenario, is_read_of(f"task/{scenario.task}"), answer_with(502))
-    assert await scenario.agent.ended_orders.run() == 1

@@ -46,17 +46,6 @@ def withdraw_right(scenario: Scenario, what: str) -> Callable[[], None]:
     return lambda: setattr(service.resources, "get", get)
 
 
-async def test_empty_catalogue_holds_until_it_returns(make_scenario: MakeScenario) -> None:
-    scenario = make_scenario(2)
-    scenario.world.catalogues.available = False
-    await scenario.process_all()
-    assert (await scenario.state(), scenario.statuses()) == (OrderState.HELD, ["requested"] * 2)
-    scenario.world.catalogues.available = True
-    await scenario.drain(301)
-    assert await scenario.state() is OrderState.HANDED_OVER
-    assert not await scenario.is_told(ConditionId.ORDERS_HELD)
-
-
 @parametrize_first("what", ["procedurerequest", "task", "lines"])
 async def test_unreadable_resource_retried_then_held_with_alert(make_scenario: MakeScenario, what: str) -> None:
     """What cannot be read is tried again, then held with an alert that names it, for days; also an order without lines."""
@@ -150,22 +139,6 @@ async def test_orders_before_ignore_date_are_left_alone(make_scenario: MakeScena
     assert not await scenario.is_told(ConditionId.ORDERS_HELD)
 
 
-async def test_unsearchable_questionnaire_answers_never_reject(make_scenario: MakeScenario) -> None:
-    """Questionnaire answers that cannot be searched for are noted and never reject an order."""
-    scenario = make_scenario(2, rules={"questionnaire_search": False})
-    await scenario.process_all()
-    assert await scenario.state() is OrderState.HANDED_OVER
-    assert "questionnaire.unknown" in scenario.reported_rules("warn")
-
-
-async def test_configured_hold_severity_holds_order(make_scenario: MakeScenario) -> None:
-    """A rule that rejects by default is given the severity hold."""
-    scenario = make_scenario(1, spoil=0)
-    scenario.restart("rules", severities={"line.item": "hold"})
-    await scenario.process_all()
-    assert (await scenario.state(), await scenario.line_states()) == (OrderState.HELD, [])
-
-
 @pytest.mark.slow
 async def test_lines_that_differ_at_every_reading_hold_with_reason(make_scenario: MakeScenario) -> None:
     """Two copies of a search index answer in turn."""
@@ -185,20 +158,6 @@ async def test_lines_that_differ_at_every_reading_hold_with_reason(make_scenario
     restore()
     await scenario.drain(LONGEST_WAIT, LONGEST_WAIT)
     assert scenario.handed_over == [3]
-
-
-@pytest.mark.slow
-async def test_outage_does_not_count_as_unreadable(make_scenario: MakeScenario) -> None:
-    """After an outage that is longer than `unreadable_after`, one 404 of a copy that is behind holds nothing."""
-    scenario = make_scenario(1)
-    await scenario.agent.poll.run()
-    restore = change_answers(scenario, lambda request: True, answer_with(502))
-    await scenario.drain(*[30] * 40)
-    restore()
-    change_answers(scenario, is_read_of("procedurerequest/"), answer_with(404))
-    await scenario.drain(300)
-    record = await scenario.order_record()
-    assert (record.state, "procedurerequest/" in str(record.reason)) == (OrderState.SEEN, True)
 
 
 @parametrize_first("what", ["specimen", "lines", "list", "task", "patient"], quick=0)

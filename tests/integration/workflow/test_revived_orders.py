@@ -155,20 +155,6 @@ async def test_order_task_set_by_a_person_is_looked_at_again(make_scenario: Make
     assert await scenario.state() is OrderState.HELD
 
 
-@pytest.mark.slow
-async def test_acknowledged_order_put_back_as_it_was_is_held(make_scenario: MakeScenario) -> None:
-    """It was cancelled by mistake, and the laboratory system was told; it is put back with the status that we had set."""
-    scenario = make_scenario(2, acknowledge_status="accepted")
-    await scenario.process_all()
-    scenario.force("cancelled")
-    await scenario.reconcile()
-    assert len(scenario.told_lis) == 1
-    scenario.force("accepted")
-    await scenario.recheck()
-    assert await scenario.state() is OrderState.HELD
-    assert await scenario.is_told(ConditionId.ORDERS_HELD)
-
-
 @pytest.mark.parametrize("with_results", [False, True])
 async def test_order_put_back_after_handover_holds_its_lines(make_scenario: MakeScenario, with_results: bool) -> None:
     """The laboratory was told to cancel it, or has reported it: it is not handed over twice, and a person decides."""

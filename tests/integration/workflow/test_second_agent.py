@@ -104,16 +104,6 @@ async def test_report_of_another_agent_is_told_and_holds(two: TwoAgents) -> None
     assert restored.sign is RestoreSign.OLDER_THAN_MARK
 
 
-@pytest.mark.slow
-async def test_both_agents_tell_of_each_other(two: TwoAgents) -> None:
-    two.scenario.world.place_order(pick_template(two.scenario.world, 2), relabel=True)
-    await two.hand_over("old", "new")
-    await two.report("old")
-    await two.report("new", 1)
-    assert await two.told("new")
-    assert await two.told("old")
-
-
 @pytest.mark.parametrize("report_id", ["R-same", "R-other"])
 @pytest.mark.slow
 async def test_agent_that_reports_what_was_reported_tells(two: TwoAgents, report_id: str) -> None:

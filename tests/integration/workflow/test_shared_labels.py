@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -20,7 +18,6 @@ from lab_agent.store.unit_of_work import SqlStore
 from lab_agent.workflow import operator_orders
 from lab_agent.workflow.order_assessment import reassess
 from lab_agent.workflow.order_decision import RELEASE_HINT
-from lab_sandbox.references import Ref
 from tests.harness.world import World
 from tests.integration.workflow.conftest import MakeScenario, Scenario, pick_template
 
@@ -58,31 +55,6 @@ async def test_label_of_another_patient_holds_until_released(make_scenario: Make
     assert await scenario.state() is OrderState.HANDED_OVER
     assert "tube.label-in-use" in scenario.reported_rules("warn")
     assert not await scenario.is_told(ConditionId.ORDERS_HELD)
-
-
-def specimen_of(scenario: Scenario, order_task: str) -> Any:
-    """The Specimen of an order's first line, as it is stored."""
-    resources, line = scenario.world.service.resources, scenario.world.line_tasks(order_task)[0]
-    request = resources.find(Ref("ProcedureRequest", line["basedOn"][0]["reference"].rsplit("/", 1)[-1]))
-    assert request is not None
-    return resources.find(Ref("Specimen", json.loads(request.body)["specimen"][0]["reference"].rsplit("/", 1)[-1]))
-
-
-async def test_release_is_of_what_was_found_alone(make_scenario: MakeScenario) -> None:
-    """Released, and put on hold at once; then the partner edits the order, which gets the barcode of a third patient."""
-    scenario = make_scenario(1)
-    third = scenario.order_anew(birthDate="1940-01-01", relabel=True)
-    assert await order_twice(scenario, **ANOTHER) is OrderState.HELD
-    scenario.world.update_task(scenario.task, status="on-hold")
-    await release(scenario)
-    await scenario.drain()
-    tube = json.loads(specimen_of(scenario, third).body)["container"]
-    scenario.world._replace(specimen_of(scenario, scenario.task).ref, container=tube)
-    scenario.world.update_task(scenario.task, status="requested")
-    await scenario.drain(301, 301)
-    record = await scenario.order_record()
-    assert (record.state, len(scenario.handed_over)) == (OrderState.HELD, 2)
-    assert str(tube[0]["identifier"][0]["value"]) in str(record.reason)
 
 
 async def test_released_order_that_is_taken_back_holds_again(make_scenario: MakeScenario) -> None:
