@@ -75,13 +75,3 @@ def answer_as_before(scenario: Scenario, *tasks: str) -> Change:
         return httpx.Response(200, json=bundle)
 
     return change
-
-
-def date_answers(scenario: Scenario, now: Callable[[], str]) -> None:
-    """From now on the service says this of its clock."""
-
-    def dated(request: httpx.Request, response: httpx.Response) -> httpx.Response:
-        response.headers["date"] = now()
-        return response
-
-    change_answers(scenario, lambda _: True, dated)

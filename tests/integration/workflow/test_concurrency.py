@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
@@ -268,12 +267,3 @@ async def test_poll_skips_known_orders_without_further_reads(make_scenario: Make
     assert scenario.status() == "requested"
     assert [await scenario.agent.poll.run() for _ in range(3)] == [0, 0, 0]
     assert len(asked) == 3
-
-
-async def test_concurrent_polls_store_an_order_once(make_scenario: MakeScenario) -> None:
-    scenario = make_scenario(2)
-    other = scenario.world.agent("other")
-    found = await asyncio.gather(scenario.agent.poll.run(), other.poll.run())
-    assert sum(found) == 1
-    await scenario.world.drain(other)
-    assert scenario.handed_over == [2]

@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +18,10 @@ import httpx
 
 from lab_agent.crypto import Cipher, new_key
 from lab_agent.domain.job_records import JobKind
-from lab_agent.domain.lab_messages import LabReport, ReportedObservation, ReportStatus
+from lab_agent.domain.lab_messages import LabReport
 from lab_agent.domain.lab_order import LabOrder
 from lab_agent.domain.state_machines import OrderState
-from lab_agent.domain.values import Coding, Quantity
+from lab_agent.domain.values import Coding
 from lab_agent.ports.repositories import UnitOfWork
 from lab_agent.store.unit_of_work import SqlStore
 from lab_agent.worker.dispatcher import JobDispatcher
@@ -31,6 +30,7 @@ from lab_agent.workflow.result_inbox import StoreInbox
 from tests.harness.clock import wait_until
 from tests.harness.databases import create_database
 from tests.harness.orders import find_order
+from tests.harness.results import haemoglobin, make_report
 from tests.harness.store_counts import StoreCounts, count_store
 from tests.harness.world import SimulatedAgent, World
 from tests.integration.workflow.conftest import parametrize_first
@@ -157,22 +157,9 @@ class Laboratory:
 
     def _report(self, order: LabOrder) -> LabReport:
         now = self.world.clock.now()
-        observations = (
-            ReportedObservation(
-                id=code,
-                code=Coding(system="http://loinc.org", code=code),
-                value_quantity=Quantity(value=Decimal("13.20"), unit="g/L"),
-            )
-            for code in ("718-7", "2345-7", "2160-0", "3094-0", "17861-6")
-        )
-        return LabReport(
-            report_id=f"report {self.reported}",
-            status=ReportStatus.FINAL,
-            order=order.key,
-            effective=now,
-            issued=now,
-            observations=tuple(observations),
-        )
+        codes = ("718-7", "2345-7", "2160-0", "3094-0", "17861-6")
+        values = (haemoglobin("13.20", id=code, code=Coding(system="http://loinc.org", code=code)) for code in codes)
+        return make_report(*values, report_id=f"report {self.reported}", order=order.key, effective=now, issued=now)
 
     @asynccontextmanager
     async def expect(self, count: int, requests: dict[str, int], limit: Cost) -> AsyncIterator[StoreCounts]:

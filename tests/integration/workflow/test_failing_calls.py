@@ -12,40 +12,11 @@ from lab_agent.metrics import Metrics
 from lab_agent.worker.outages import PAUSE_OUTAGE
 from lab_agent.worker.schedule import PollInterval, PollTask
 from lab_agent.workflow.order_reading import ASKED_TO_WAIT
-from lab_sandbox.faults.plan import FaultPlan
-from tests.harness.orders import templates
-from tests.harness.world import SimulatedAgent, World
 from tests.integration.workflow.conftest import MakeScenario, Scenario, parametrize_first, pick_template
-from tests.integration.workflow.service_answers import answer_with, change_answers, inject, is_read_of
+from tests.integration.workflow.service_answers import answer_with, change_answers, is_read_of
 
 WORDS = "Ivanova is not shown"
 """What the service says beside a Retry-After: it may name the patient."""
-
-
-async def work_until_fault(world: World, agent: SimulatedAgent) -> None:
-    while not world.service.faults.fired:
-        world.clock.advance(3)
-        await agent.run_jobs(limit=50)
-
-
-@parametrize_first("form", ["seconds", "date"])
-async def test_one_wait_holds_back_all_orders(form: str) -> None:
-    """Ten orders are rejected; the service asks the first write to wait, and gets no other until then."""
-    world = World("wait")
-    agent = world.agent()
-    placed = [world.place_order(template, spoil=0) for template in templates(world.clock.now(), 10)]
-    await agent.poll.run()
-    inject(world, kind="status", status=503, retry_after=15, retry_after_form=form, route="PUT /fhir/*")
-    await work_until_fault(world, agent)
-    first = len(world.service.faults.fired)
-    assert first <= world.settings.exchange.max_concurrency
-    for _ in range(4):
-        world.clock.advance(3)
-        await agent.run_jobs(limit=50)
-    assert len(world.service.faults.fired) == first
-    world.service.faults.activate(FaultPlan())
-    await world.drain(agent)
-    assert all("cancelled" in {line["status"] for line in world.line_tasks(task)} for task in placed)
 
 
 # --- poison

@@ -224,9 +224,8 @@ async def test_waiting_order_is_read_ever_more_rarely(make_scenario: MakeScenari
     assert await scenario.state() is OrderState.HANDED_OVER
 
 
-@pytest.mark.parametrize("spoil", [without_lines, with_unreadable_specimen])
 @pytest.mark.slow
-async def test_outage_before_the_first_look_is_no_waiting(make_scenario: MakeScenario, spoil: Spoil) -> None:
+async def test_outage_before_the_first_look_is_no_waiting(make_scenario: MakeScenario) -> None:
     """The service was away for hours since the poll, and then its index is behind, or a right comes late, for a moment."""
     scenario = make_scenario(2)
     await scenario.agent.poll.run()
@@ -235,7 +234,7 @@ async def test_outage_before_the_first_look_is_no_waiting(make_scenario: MakeSce
         await scenario.world.drain(scenario.agent, until=timedelta())
         scenario.world.clock.advance(LONGEST_WAIT)
     end_outage()
-    mend = spoil(scenario)
+    mend = with_unreadable_specimen(scenario)
     await scenario.world.drain(scenario.agent, until=timedelta(seconds=20))
     mend()
     await scenario.world.drain(scenario.agent, until=timedelta(minutes=2))

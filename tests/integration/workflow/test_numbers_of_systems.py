@@ -202,20 +202,6 @@ async def test_line_entered_by_hand_names_its_system(laboratory: Laboratory) -> 
 
 
 @pytest.mark.slow
-async def test_line_entered_elsewhere_leaves_its_number_behind(laboratory: Laboratory) -> None:
-    """The other laboratory system may give the same number to somebody else's tube."""
-    await laboratory.assess()
-    line = (await laboratory.lines_at(CHEMISTRY))[0]
-    laboratory.chemistry.answer = SubmitResult(accession="C-1", line_accessions={line.key: "C-1-0"})
-    await laboratory.process_all()
-    await put_back(laboratory, line)
-    await laboratory.accept_line(line.key, MICROBIOLOGY)
-    assert set((await numbers(laboratory, MICROBIOLOGY))[1].values()) == {None}
-    lost = await laboratory.receive(laboratory.report(order=None, accession="C-1-0"), MICROBIOLOGY)
-    assert (lost.state, lost.order) == (ReportState.UNMATCHED, None)
-
-
-@pytest.mark.slow
 async def test_withdrawal_is_told_where_the_line_was_entered_by_hand(laboratory: Laboratory) -> None:
     laboratory.microbiology.rejects = True
     await laboratory.process_all()

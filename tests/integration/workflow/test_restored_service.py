@@ -14,11 +14,10 @@ import pytest
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.domain.ids import ResourceId
 from lab_agent.domain.job_records import JobKind
-from lab_agent.domain.lab_messages import LabReport, ReportedObservation, ReportStatus
 from lab_agent.domain.lab_order import LabOrder
 from lab_agent.domain.records import Alert
 from lab_agent.domain.state_machines import LineState, OrderState
-from lab_agent.domain.values import Coding, Quantity
+from lab_agent.domain.values import Coding
 from lab_agent.errors import ServiceUnavailable
 from lab_agent.fhir.report_builder import FINAL_STATUSES
 from lab_agent.ports.exchange import Json, SavedResource
@@ -26,6 +25,7 @@ from lab_agent.workflow.operator_results import SentSpan, upload_again
 from lab_agent.workflow.result_inbox import StoreInbox
 from lab_sandbox.faults.plan import FaultPlan
 from lab_sandbox.references import Ref
+from tests.harness.results import haemoglobin
 from tests.integration.workflow.conftest import MakeScenario, Scenario, parametrize_first, pick_template
 from tests.integration.workflow.service_answers import inject
 
@@ -75,26 +75,11 @@ class Clinic:
     async def report(self, order: LabOrder, *, lines: int = 99, value: str = "13.20", **fields: Any) -> None:
         """A message of the laboratory: two values, the second of which is always the same."""
         self.messages += 1
-        now = self.scenario.world.clock.now()
-        observations = (
-            ReportedObservation(
-                id=code,
-                code=Coding(system="http://loinc.org", code=code),
-                value_quantity=Quantity(value=Decimal(number), unit="g/L"),
-            )
-            for code, number in {"718-7": value, "2345-7": "5.1"}.items()
-        )
-        given: dict[str, Any] = {
-            "report_id": f"R{order.key}",
-            "status": ReportStatus.FINAL,
-            "order": order.key,
-            "lines": tuple(line.key for line in order.lines[:lines]),
-            "effective": now,
-            "issued": now,
-            "observations": tuple(observations),
-        }
+        glucose = haemoglobin("5.1", id="glucose", code=Coding(system="http://loinc.org", code="2345-7"))
+        given: dict[str, Any] = {"report_id": f"R{order.key}", "lines": tuple(line.key for line in order.lines[:lines])}
+        given |= {"observations": (haemoglobin(value), glucose), "order": order.key}
         inbox = StoreInbox(self.scenario.agent.store, self.scenario.world.clock, "folder")
-        assert await inbox.accept(f"message {self.messages}", LabReport(**{**given, **fields}))
+        assert await inbox.accept(f"message {self.messages}", self.scenario.report(**{**given, **fields}))
 
     async def settle(self) -> None:
         for _ in range(3):

@@ -118,41 +118,7 @@ async def test_order_requested_before_its_lines_waits_for_them(make_scenario: Ma
     assert await scenario.state() is OrderState.HANDED_OVER
 
 
-@pytest.mark.slow
-async def test_order_ended_while_it_waits_frees_its_requests(make_scenario: MakeScenario) -> None:
-    """Put on hold right before the handover, then cancelled: new Tasks about the same requests are worked on."""
-    scenario = make_scenario(2)
-    await scenario.assess()
-    scenario.world.update_task(scenario.task, status="on-hold")
-    await scenario.drain()
-    assert await scenario.line_states() == [LineState.REQUESTED] * 2
-    scenario.end()
-    await scenario.drain(301)
-    assert (await scenario.state(), await scenario.line_states()) == (OrderState.CLOSED, [LineState.WITHDRAWN] * 2)
-    assert scenario.told_lis == []
-    scenario.task = scenario.world.order_again(scenario.task)
-    await scenario.process_all()
-    assert await scenario.state() is OrderState.HANDED_OVER
-
-
 # --- after the laboratory had it
-
-
-@pytest.mark.slow
-async def test_order_task_set_by_a_person_is_looked_at_again(make_scenario: MakeScenario) -> None:
-    scenario = make_scenario(1)
-    await scenario.process_all()
-    await scenario.report_all()
-    scenario.world.update_task(scenario.task, status="on-hold")
-    await scenario.drain()
-    (job,) = await scenario.jobs()
-    scenario.force("completed", scenario.task)
-    now = scenario.world.clock.now()
-    await operator_jobs.mark_job_done(scenario.world.store, job.id, by="eve", note="set by hand", now=now)
-    assert await scenario.state() is OrderState.CLOSED
-    scenario.force("requested", scenario.task)
-    await scenario.recheck()
-    assert await scenario.state() is OrderState.HELD
 
 
 @pytest.mark.parametrize("with_results", [False, True])
