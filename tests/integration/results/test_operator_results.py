@@ -22,7 +22,7 @@ from lab_agent.domain.lab_messages import (
     ReportStatus,
 )
 from lab_agent.domain.report_records import HoldReason
-from lab_agent.domain.state_machines import JobState, OrderState, ReportState
+from lab_agent.domain.state_machines import OrderState, ReportState
 from lab_agent.domain.values import Coding
 from lab_agent.errors import InputError, InvalidTransitionError, StoreError
 from lab_agent.mappings.loader import MappingCache
@@ -190,18 +190,6 @@ async def test_dismissal_of_completing_report_reopens_line(bench: ResultsBench, 
     await bench.dismiss(second)
     assert (await bench.receive(make_report(report_id="c"))).state is DELIVERED
     assert await bench.line_states() == ["completed"] * 3
-
-
-@pytest.mark.slow
-async def test_missing_document_dead_letters_delivery(bench: ResultsBench) -> None:
-    """A document that is no longer kept dead-letters its delivery with that reason."""
-    bench.inject_faults(AWAY)
-    await bench.receive(make_report(documents=(Document(content=PDF),)))
-    bench.store.execute("DELETE FROM documents")
-    bench.inject_faults()
-    await bench.run_until_idle()
-    stuck = await bench.stuck_job()
-    assert (stuck.state, "is not kept any more" in (stuck.reason or "")) == (JobState.DEAD_LETTER, True)
 
 
 async def test_order_wide_document_has_link_and_lines(bench: ResultsBench) -> None:

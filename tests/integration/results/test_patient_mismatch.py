@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from datetime import date, timedelta
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -117,15 +117,6 @@ async def test_result_goes_with_a_warning_by_the_setting(
             await bench.know_patient(**ANNA)
         assert (await bench.receive(make_report(patient=patient))).state is DELIVERED
         assert len(bench.event_texts("warning")) == warnings
-
-
-@pytest.mark.slow
-async def test_whose_it_is_is_deleted_with_its_result_finished(anna: ResultsBench) -> None:
-    delivered = await anna.receive(make_report(patient=SAME))
-    waiting = await anna.receive(make_report(report_id="two", patient=OTHER))
-    later = anna.clock.now() + timedelta(days=31)
-    await anna.store.run(lambda uow: (uow.purge.identities(before=later), uow.commit()))
-    assert [await reported(anna, each) is None for each in (delivered, waiting)] == [True, False]
 
 
 NAMED: tuple[tuple[dict[str, str], str | None], ...] = (
