@@ -68,17 +68,7 @@ class Cost:
 
 
 ORDER_ALONE = Cost(statements=44, transactions=12, rolled_back=2)
-"""One order, with its poll and the looks whether something is due.
-
-| Part | Statements | What they are for |
-|---|---|---|
-| poll | 6 | what is known, what has ended; the order, its job, its event, the time of the poll |
-| claims and looks | 6 | three claims that find the job, one that finds nothing more; what is due, which ended orders are |
-| first look | 4 | the order, read and read again under its lock; the list of lines, the job |
-| decision | 12 | the order twice; labels and lines of others; order, lines, part, labels, their use, identity, two jobs |
-| finding it later | 4 | the key of the index of patients, its digests, the numbers of the order, results that wait |
-| handover | 12 | order, lines and part before it, the job as started; these and the alert after it; their changes, event, job |
-"""
+"""One order, with its poll and the looks whether something is due: those are 12 statements of it."""
 ORDERS_AMONG_MANY = Cost(statements=36, transactions=4, rolled_back=0.5)
 """Each of twenty that come at once: the poll, the claims and the commits are shared. How far, depends on what happens to wait at
 once: 33.6 to 35 statements and 2.6 to 3 transactions were seen.

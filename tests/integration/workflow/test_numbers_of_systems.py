@@ -12,7 +12,6 @@ from lab_agent import serialization
 from lab_agent.domain.ids import LineKey
 from lab_agent.domain.lab_messages import Accession, AccessionUpdate, LabRejection, NotPerformed
 from lab_agent.domain.records import LineRecord
-from lab_agent.domain.report_records import ReportRecord
 from lab_agent.domain.state_machines import LineState, ReportState
 from lab_agent.errors import DataInvalidError, InvalidTransitionError, StoreError
 from lab_agent.ports.lis import SubmitResult
@@ -71,26 +70,16 @@ async def test_later_update_overwrites_earlier_numbers(make_scenario: MakeScenar
     assert await numbers(scenario) == ("A7", {first.key: "3", second.key: "2"})
 
 
-@pytest.mark.parametrize("by_submit", [True, False])
-async def test_message_before_its_number_matched_later(make_scenario: MakeScenario, by_submit: bool) -> None:
-    """The number comes with the answer to the handover, or in a message of its own."""
+async def test_message_before_its_number_matched_later(make_scenario: MakeScenario) -> None:
+    """The number comes in a message of its own; one with the answer to the handover is tried in `test_whose_value.py`."""
     scenario = make_scenario(2)
     await scenario.assess()
     refusal = LabRejection(accession="A7", not_performed=(NotPerformed(reason="haemolysed"),))
-    early = await scenario.receive(refusal) if not by_submit else await receive_before_handover(scenario, refusal)
+    early = await scenario.receive(refusal)
     assert early.state is ReportState.UNMATCHED
-    scenario.world.lis.answer = SubmitResult(accession="A7")
-    await (scenario.drain() if by_submit else scenario.receive(AccessionUpdate(order=scenario.key, accession="A7")))
+    await scenario.receive(AccessionUpdate(order=scenario.key, accession="A7"))
     early = await scenario.world.store.run(lambda uow: uow.reports.get_for_update(early.key))
     assert (early.state, early.order) == (ReportState.DELIVERED, scenario.key)
-
-
-async def receive_before_handover(scenario: Scenario, message: Any) -> ReportRecord:
-    scenario.world.lis.is_down = True
-    record = await scenario.receive(message)
-    scenario.world.lis.is_down = False
-    scenario.world.clock.advance(600)
-    return record
 
 
 @pytest.mark.parametrize(

@@ -90,7 +90,7 @@ async def test_paused_system_is_told_nothing_and_its_results_are_delivered(labor
     assert (await laboratory.receive(laboratory.report())).state is ReportState.DELIVERED
     await decide_about(laboratory, resume_adapter)
     await laboratory.drain()
-    assert laboratory.microbiology.cancelled == [(line.order, (line.key,))]
+    assert (laboratory.microbiology.cancelled, laboratory.chemistry.cancelled) == ([(line.order, (line.key,))], [])
 
 
 @pytest.mark.slow
@@ -197,16 +197,6 @@ async def test_system_without_a_table_is_told_as_long_as_it_has_lines(laboratory
 
 
 # --- withdrawals, and orders taken back
-
-
-async def test_withdrawn_line_is_cancelled_at_its_system_alone(laboratory: Laboratory) -> None:
-    await laboratory.process_all()
-    (line,) = await laboratory.lines_at(MICROBIOLOGY)
-    laboratory.end(line.task_id)
-    await laboratory.reconcile()
-    assert (laboratory.microbiology.cancelled, laboratory.chemistry.cancelled) == ([(line.order, (line.key,))], [])
-    await laboratory.receive(laboratory.report())
-    assert laboratory.status() == "completed"
 
 
 async def test_part_withdrawn_before_its_handover_is_not_handed_over() -> None:
