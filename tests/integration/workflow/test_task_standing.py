@@ -14,7 +14,7 @@ from lab_agent.domain.state_machines import LineState, OrderState
 from lab_agent.errors import LisOutcomeUnknown
 from lab_agent.ports.lis import SubmitResult
 from tests.integration.workflow.conftest import MakeScenario, Scenario, parametrize_first
-from tests.integration.workflow.service_answers import answer_as_before, answer_with, change_answers, is_read_of, is_search_with
+from tests.integration.workflow.service_answers import answer_with, change_answers, is_read_of
 
 BILLING = {"code": {"coding": [{"system": "http://service.test:8480/terminology/task_type", "code": "BillingTask"}]}}
 ON_HOLD, IN_PROGRESS = ({"status": status} for status in ("on-hold", "in-progress"))
@@ -195,17 +195,6 @@ async def test_task_that_stays_unreadable_before_handover_is_held_once(
     restore()
     await scenario.drain(3600, 3600)
     assert scenario.handed_over == [2]
-
-
-@pytest.mark.slow
-async def test_order_put_on_hold_before_handover_is_held_once_though_search_is_behind(make_scenario: MakeScenario) -> None:
-    scenario = make_scenario(1)
-    await scenario.assess()
-    change_answers(scenario, is_search_with("part-of"), answer_as_before(scenario, *scenario.line_tasks))
-    scenario.world.update_task(scenario.line_tasks[0], status="on-hold")
-    await scenario.work_for(1800)
-    assert len(scenario.told("held")) == 1
-    await expect_waiting(scenario, scenario.line_tasks[0])
 
 
 async def test_listed_line_code_is_ours(make_scenario: MakeScenario) -> None:
