@@ -60,6 +60,14 @@ async def test_order_with_mixed_lines_ends_by_the_setting(setting: str, absent: 
 
 
 @pytest.mark.slow
+async def test_report_about_several_tests_has_the_code_of_the_settings() -> None:
+    async with open_bench({"several_tests_code": "190.0002"}) as bench:
+        await bench.receive(make_report())
+        (found,) = await bench.clinic_reports()
+        assert found.resource["code"]["coding"][0]["code"] == "190.0002"
+
+
+@pytest.mark.slow
 async def test_result_may_name_test_by_laboratory_code(bench: ResultsBench) -> None:
     """What the catalogue calls `lab_id` names the line, as the nomenclature code does."""
     report = await bench.receive(make_report(items=("lab-1",)))

@@ -119,6 +119,13 @@ async def test_result_goes_with_a_warning_by_the_setting(
         assert len(bench.event_texts("warning")) == warnings
 
 
+@pytest.mark.slow
+async def test_patient_of_whom_nothing_is_said_is_no_patient(bench: ResultsBench) -> None:
+    delivered = await bench.receive(make_report(patient=ReportedPatient()))
+    assert (delivered.state, await reported(bench, delivered)) == (DELIVERED, None)
+    assert bench.event_texts("warning") == []
+
+
 NAMED: tuple[tuple[dict[str, str], str | None], ...] = (
     ({"family": "Meier", "birth_date": "1971-12-24", "sex": "male"}, "(name, birth date, sex)"),
     ({"family": "MUELLER", "given": "ANNA"}, None),
