@@ -7,6 +7,7 @@ import io
 import json
 import os
 import pwd
+import shutil
 import sqlite3
 from contextlib import closing
 from datetime import UTC, datetime
@@ -82,42 +83,30 @@ RECORDED = {
     "support_bundle_written": "support-bundle --to bundle.tar.gz",
     "audit_exported": "audit export",
     "audit_notes_shown": "audit list --notes",
+    "catalogue_activated": f"catalogue import {CATALOGUE} --yes",
+    "notice_announced": "eta stop 001.001 --until 12h",
+    "notices_lifted": "eta clear 001.001",
+    "backup_restored": "restore backup.db --yes",
 }
 
 
 @pytest.mark.slow
 def test_commands_record_the_person_that_by_names(cli: Any, used: Any) -> None:
     for action, words in RECORDED.items():
+        for made in (used.folder / "backups").glob("*.db"):
+            shutil.copy(made, used.folder / "backup.db")
         cli(*words.split(), "--by", "carla", stdin=PASSWORD)
-        (found,) = cli("audit", "list", "--action", action, "--actor", "carla", "--json").json()
+        (found, *_) = cli("audit", "list", "--action", action, "--actor", "carla", "--json").json()
         assert found["origin"] == find_origin().user, action
-
-
-@pytest.mark.slow
-def test_notices_and_restores_are_of_the_person(cli: Any, used: Any) -> None:
-    assert cli("catalogue", "import", str(CATALOGUE), "--yes", "--by", "carla").code == 0
-    item = "001.001"
-    for command in (["stop", item, "--until", "12h"], ["delay", item, "--hours", "2", "--until", "12h"], ["clear", item]):
-        done = cli("eta", *command, "--by", "carla")
-        assert done.code == 0, done.err
-    assert cli("backup", "--folder", "backups").code == 0
-    (made,) = (used.folder / "backups").iterdir()
-    assert cli("user", "remove", "anna").code == 0
-    assert cli("restore", str(made), "--yes", "--by", "carla").code == 0
-    found = actions(cli, "--actor", "carla")
-    assert found == ["backup_restored", "notices_lifted", "notice_announced", "notice_announced", "catalogue_activated"]
+    assert '"audit_known_to":' in found["details"], "the restored database knows of what came after the backup"
     assert cli("audit", "verify").code == 0
-    assert '"audit_known_to":9' in cli("audit", "list", "--json").json()[0]["details"]
 
 
 def test_audit_is_filtered_and_verifies(cli: Any, used: Any) -> None:
-    assert actions(cli, "--subject", "anna") == ["user_role_changed", "user_added"]
-    assert actions(cli, "--action", "user_added") == ["user_added"]
+    assert actions(cli, "--subject", "anna", "--until", "2099-01-01T00:00:00", "--limit", "1") == ["user_role_changed"]
     assert actions(cli, "--actor", "nobody") == actions(cli, "--since", "2099-01-01") == []
-    assert len(actions(cli, "--until", "2099-01-01T00:00:00", "--limit", "2")) == 2
     done = cli("audit", "verify", "--json").json()
     assert (done["broken"], done["records"], done["is_marked"]) == (None, 3, True)
-    assert cli("audit", "verify").code == 0
 
 
 def test_broken_audit_says_first_broken_record(cli: Any, used: Any) -> None:
@@ -157,79 +146,61 @@ def test_looks_at_results_and_notes_are_recorded(cli: Any, lab: Any) -> None:
 
 
 def test_users_are_added_changed_and_removed(cli, lab):
-    assert "add one with" in cli("user", "list").out
     done = cli("user", "add", "anna", stdin="short\n")
     assert (done.code, "password" in done.err, "short\n" in done.out) == (1, True, False)
     assert cli("user", "add", "Anna", "--role", "admin", stdin=PASSWORD).code == 0
     (user,) = cli("user", "list", "--json").json()
     assert (user["name"], user["role"], "hash" in json.dumps(user)) == ("anna", "admin", False)
-    assert not lab.write(lambda uow: uow.users.get("anna")).must_change_password
     assert cli("user", "add", "anna", stdin=PASSWORD).code == 1
     assert cli("user", "password", "anna", stdin="another horse battery\n").code == 0
     assert cli("user", "role", "Anna", "operator").code == 0
-    assert cli("user", "list", "--json").json()[0]["role"] == "operator"
-    hashed = lab.write(lambda uow: uow.users.get("anna")).password_hash
-    assert Passwords().verify("another horse battery", hashed)
-    assert cli("user", "remove", "anna").code == 0
-    assert cli("user", "remove", "anna").code == 1
-
-
-def test_unknown_user_has_no_password_role_or_right(cli, lab):
-    assert cli("user", "password", "nobody", stdin=PASSWORD).code == 1
-    for words, code in (("role nobody admin", 1), ("role nobody emperor", 2), ("reveal nobody --on", 1), ("reveal nobody", 2)):
-        assert cli("user", *words.split()).code == code, words
-
-
-def test_right_to_reveal_given_and_taken(cli, lab):
-    assert cli("user", "add", "anna", stdin=PASSWORD).code == 0
-    for option, may, shown in ((None, False, "no"), ("--on", True, "yes"), ("--off", False, "no")):
+    for option, may in ((None, False), ("--on", True), ("--off", False)):
         assert option is None or cli("user", "reveal", "Anna", option).code == 0
-        assert cli("user", "list", "--json").json()[0]["may_reveal"] is may
-        assert shown in cli("user", "list").out.splitlines()[1].split()
+        (user,) = cli("user", "list", "--json").json()
+        assert (user["role"], user["may_reveal"]) == ("operator", may)
     changes = cli("audit", "list", "--action", "user_reveal_changed", "--json").json()
-    assert [each["details"] for each in changes] == ['{"may_reveal":0}', '{"may_reveal":1}']
-    assert {each["subject"] for each in changes} == {"anna"}
-
-
-def save_report_with_patient(uow, patient: bytes) -> None:
-    now = datetime.now(UTC)
-    uow.reports.add(ReportRecord(key="P1", source="lis", message="m", received_at=now, changed_at=now, body=b"{}"))
-    uow.vault.save_reported_patient("P1", patient, at=now)
+    assert [(each["subject"], each["details"]) for each in changes] == [
+        ("anna", '{"may_reveal":0}'),
+        ("anna", '{"may_reveal":1}'),
+    ]
+    stored = lab.write(lambda uow: uow.users.get("anna"))
+    assert Passwords().verify("another horse battery", stored.password_hash)
+    assert cli("user", "remove", "anna").code == 0
+    for words in ("remove anna", "password anna", "role anna admin", "reveal anna --on"):
+        assert cli("user", *words.split(), stdin=PASSWORD).code == 1, words
 
 
 def test_keys_rotated_and_old_key_removed(cli, lab):
-    lab.write(lambda uow: uow.vault.save_identity("R1", b"Ivanova", at=datetime.now(UTC)))
-    lab.write(
-        lambda uow: uow.vault.save_service_message(1, "R1", ServiceMessage(at=datetime.now(UTC), text="Ivanova is unknown"))
-    )
-    lab.write(lambda uow: save_report_with_patient(uow, b"Ivanova"))
+    def fill(uow):
+        now = datetime.now(UTC)
+        uow.vault.save_identity("R1", b"Ivanova", at=now)
+        uow.vault.save_service_message(1, "R1", ServiceMessage(at=now, text="Ivanova is unknown"))
+        uow.reports.add(ReportRecord(key="P1", source="lis", message="m", received_at=now, changed_at=now, body=b"{}"))
+        uow.vault.save_reported_patient("P1", b"Ivanova", at=now)
+
+    lab.write(fill)
     new = new_key()
     settings = lab.config.read_text()
     lab.config.write_text(settings.replace(f'["{KEY}"]', f'["{new}", "{KEY}"]'))
     assert "3 stored values need one" in cli("check", "--offline").out
     done = cli("db", "rotate-keys")
-    assert done.code == 0
-    assert "newest key: 3." in done.out
-    assert "can be removed" in done.out
+    assert (done.code, "newest key: 3." in done.out, "can be removed" in done.out) == (0, True, True)
     assert "no stored value needs one" in cli("check", "--offline").out
     assert cli("db", "rotate-keys", "--json").json()["reencrypted"] == 0
     lab.config.write_text(settings.replace(f'["{KEY}"]', f'["{new}"]'))
     assert cli("user", "list").code == 0
     lab.config.write_text(settings)
     refused = cli("user", "remove", "nobody")
-    assert refused.code == 1
-    assert "another encryption key" in refused.err
+    assert (refused.code, "another encryption key" in refused.err) == (1, True)
 
 
 @pytest.mark.slow
-def test_generated_password_is_shown_once_and_must_be_changed(cli, lab):
-    made = cli("user", "add", "anna", "--generate", "--json").json()
-    assert made["must_change_password"] is True
-    stored = lab.write(lambda uow: uow.users.get("anna"))
-    assert Passwords().verify(made["password"], stored.password_hash)
-    assert cli("user", "password", "anna", stdin=PASSWORD).code == 0
-    assert not lab.write(lambda uow: uow.users.get("anna")).must_change_password
-    shown = cli("user", "password", "anna", "--generate").out
+@pytest.mark.parametrize("command", ["add", "password"])
+def test_generated_password_is_shown_once_and_must_be_changed(cli, lab, command):
+    if command == "password":
+        assert cli("user", "add", "anna", stdin=PASSWORD).code == 0
+        assert not lab.write(lambda uow: uow.users.get("anna")).must_change_password
+    shown = cli("user", command, "anna", "--generate").out
     stored = lab.write(lambda uow: uow.users.get("anna"))
     assert stored.must_change_password
     assert Passwords().verify(shown.split("password: ")[1].strip(), stored.password_hash)
