@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from lab_agent import bootstrap
-from lab_agent.catalogue.spreadsheet.csv_files import load_catalogue
 from lab_agent.domain import jobs
 from lab_agent.domain.failure_causes import FailureCause
 from lab_agent.domain.ids import LineKey, OrderKey, ReportKey, ResourceId, report_key
@@ -77,8 +76,7 @@ def test_unmapped_code_found_mapped_and_released(cli: Any, mapped: Any) -> None:
     assert cli("results", "list").code == 0  # and what the arrival logged is out of the way
     assert [row["state"] for row in cli("results", "list", "--waiting", "--json").json()] == ["unmapped"]
     checked = cli("mappings", "check")
-    assert checked.code == 1
-    assert "NEW" in checked.out
+    assert (checked.code, "NEW" in checked.out) == (1, True)
     assert "add the missing rows" in cli("results", "show", key).out
     with (mapped.folder / "mappings" / "codes.csv").open("a") as table:
         table.write("NEW,6690-2\n")
@@ -95,15 +93,12 @@ def test_unmapped_catalogue_codes_listed(cli: Any, mapped: Any) -> None:
     assert cli("mappings", "check", "--json").json()["catalogue"] == []
     assert cli("catalogue", "import", str(CATALOGUE), "--yes").code == 0
     lacking = cli("mappings", "check", "--json").json()["catalogue"]
-    offered = {
-        item.lab_id for each in load_catalogue(CATALOGUE).contracts.values() for item in each.items.values() if item.lab_id
-    }
-    assert set(lacking) <= offered
-    assert lacking
-    first = lacking[0]
     with (mapped.folder / "mappings" / "codes.csv").open("a") as table:
-        table.write(f"{first},6690-2\n")
+        table.write(f"{lacking[0]},6690-2\n")
     assert cli("mappings", "check", "--json").json()["catalogue"] == lacking[1:]
+    (mapped.folder / "mappings" / "codes.csv").write_text("code,loinc\nHGB,718-8\n")
+    checked = cli("mappings", "check")
+    assert (checked.code, "codes.csv row 2, column loinc" in checked.err) == (1, True)
 
 
 def test_unmatched_report_matched_and_another_dismissed(cli: Any, mapped: Any) -> None:
@@ -119,42 +114,27 @@ def test_unmatched_report_matched_and_another_dismissed(cli: Any, mapped: Any) -
     history = cli("results", "show", other, "--json").json()["history"]
     told = ("ann", f"result {other} dismissed (a test): it is dismissed now")
     assert [(each["by"], each["text"]) for each in history][1:] == [told]
-    shown = cli("results", "show", other).out
-    assert ("History" in shown, "a test" in shown) == (True, True)
 
 
 def test_decision_without_reason_is_wrong_usage(cli: Any, mapped: Any) -> None:
     """What a reason may be is decided in one place; each command asks for one."""
     key = arrive(mapped, "lost", "HGB", "RNOBODY")
-    decisions = [
+    for decision in (
         *(f"results dismiss {key} --note", f"results release {key} --note", f"results match {key} {ORDER} --note"),
         *("outbox dismiss 1 --note", "outbox done 1 --note", f"orders refuse {ORDER} --reason", "orders refuse-line L1 --reason"),
-    ]
-    for note in ("", "  ", "x" * 501):
-        for decision in decisions if note.isspace() else decisions[:1]:
-            done = cli(*decision.split(), note)
-            assert (done.code, "Nothing was changed" in done.err) == (2, True), decision
+    ):
+        done = cli(*decision.split(), "  ")
+        assert (done.code, "Nothing was changed" in done.err) == (2, True), decision
     assert cli("results", "show", key, "--json").json()["state"] == "unmatched"
-
-
-def test_invalid_mapping_tables_named_by_row(cli: Any, mapped: Any) -> None:
-    (mapped.folder / "mappings" / "codes.csv").write_text("code,loinc\nHGB,718-8\n")
-    checked = cli("mappings", "check")
-    assert checked.code == 1
-    assert "codes.csv row 2, column loinc" in checked.err
 
 
 def test_orphaned_documents_listed_newest_first(cli: Any, mapped: Any) -> None:
     assert "No document was left" in cli("results", "orphans").out
-    for day in (1, 2):
-        event = Event(
-            order=ORDER, report=ReportKey("P1"), at=NOW + timedelta(days=day), action=DOCUMENT_ORPHAN_ACTION, text=f"copy {day}"
-        )
+    for day, action in enumerate((DOCUMENT_ORPHAN_ACTION, DOCUMENT_ORPHAN_ACTION, "delivered"), start=1):
+        event = Event(order=ORDER, report=ReportKey("P1"), at=NOW + timedelta(days=day), action=action, text=f"copy {day}")
         mapped.write(lambda uow, event=event: uow.events.add(event))
-    mapped.write(lambda uow: uow.events.add(Event(order=ORDER, at=NOW, action="delivered", text="another")))
     rows = cli("results", "orphans", "--json").json()
     assert [(row["order"], row["result"], row["what"]) for row in rows] == [(ORDER, "P1", "copy 2"), (ORDER, "P1", "copy 1")]
-    assert "copy 2" in cli("results", "orphans", "--limit", "1").out
 
 
 def test_upload_again_takes_an_order_or_a_time(mapped: Any, cli: Any) -> None:
@@ -231,8 +211,7 @@ def test_jobs_of_a_cause_are_retried_after_a_question(cli: Cli, lab: LaboratoryF
     refused = cli(*command)
     assert (refused.code, "add --yes if you are sure" in refused.err) == (2, True), "nobody can be asked"
     assert "3 × update_line_task: each" in refused.out
-    declined = cli(*command, stdin="n\n", terminal=True)
-    assert (declined.code, "Do this to all 3?" in declined.out + declined.err) == (1, True)
+    assert cli(*command, stdin="n\n", terminal=True).code == 1
     assert set(job_states(cli)) == {JobState.DEAD_LETTER}
     done = cli(*command, stdin="y\n", terminal=True)
     assert (done.code, "done: 3" in done.out) == (0, True)
@@ -275,24 +254,18 @@ def test_held_orders_of_a_cause_are_assessed_now(cli: Cli, lab: LaboratoryFolder
     assert [each["by"] for each in events if each["by"]] == ["ann"]
 
 
-def test_what_needs_a_look_is_not_released_together(cli: Cli, lab: LaboratoryFolder) -> None:
-    for cause, why in (
-        ("tube.label-in-use", "the tubes of each have to be looked at"),
-        ("no_contract", "their cause has to be mended"),
-    ):
-        add_held_orders(lab, cause, 2)
-        done = cli("orders", "release", "--cause", cause, "--note", "go", "--yes")
-        assert (done.code, "2 left as they are: " in done.out, why in done.out) == (0, True, True), done
-    assert len(cli("orders", "list", "--state", "held", "--json").json()) == 4
-    for reason, why in (
-        (HoldReason.PATIENT_MISMATCH, "the patient of each has to be compared"),
-        (HoldReason.WAITS_FOR_VERSION, "they follow by themselves"),
-        (HoldReason.DEFECT, "no release sends what cannot be sent in this form"),
-    ):
-        add_waiting_results(lab, ReportState.HELD, reason, 2)
-        done = cli("results", "release", "--cause", reason, "--note", "go", "--yes")
-        assert (done.code, "2 left as they are: " in done.out, why in done.out) == (0, True, True), done
-    assert len(cli("results", "list", "--waiting", "--json").json()) == 6
+@pytest.mark.parametrize("of", ["orders", "results"])
+def test_what_needs_a_look_is_not_released_together(cli: Cli, lab: LaboratoryFolder, of: str) -> None:
+    """Which causes they are is decided where they are released."""
+    add_held_orders(lab, "tube.label-in-use", 2)
+    add_waiting_results(lab, ReportState.HELD, HoldReason.PATIENT_MISMATCH, 2)
+    cause, why = {
+        "orders": ("tube.label-in-use", "the tubes of each have to be looked at"),
+        "results": (HoldReason.PATIENT_MISMATCH, "the patient of each has to be compared"),
+    }[of]
+    done = cli(of, "release", "--cause", cause, "--note", "go", "--yes")
+    assert (done.code, "2 left as they are: " in done.out, why in done.out) == (0, True, True), done
+    assert [each["state"] for each in cli(of, "list", "--json").json()] == ["held", "held"]
 
 
 def test_results_of_a_cause_are_dismissed(cli: Cli, lab: LaboratoryFolder) -> None:
