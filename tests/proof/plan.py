@@ -72,7 +72,6 @@ PROOFS = (
         tests=(
             "acceptance/test_several_workers.py",
             "acceptance/test_differing_clocks.py",
-            "acceptance/test_agent_watched_from_outside.py",
             "proof/test_fencing.py",
         ),
         short_seconds=150,

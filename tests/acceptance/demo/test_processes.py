@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import io
 import os
 import signal
 import socket
@@ -12,9 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
-from lab_sandbox.demo.console import DemoConsole
 from lab_sandbox.demo.errors import DemoError
 from lab_sandbox.demo.processes import ProcessGroup, Program
 from lab_sandbox.demo.workspace import HOST, choose_ports, is_port_free
@@ -71,7 +68,7 @@ def occupied() -> Iterator[int]:
 
 
 def test_occupied_port_replaced_and_others_kept(occupied: int):
-    """An occupied port is replaced by a free one, and the others stay."""
+
     free = free_port()
     ports = choose_ports([occupied, free])
     assert ports[free] == free
@@ -102,27 +99,6 @@ async def test_early_exit_or_slow_start_reported(tmp_path: Path):
     await wait_until_gone(pid)
 
 
-async def test_failed_or_slow_task_reported(tmp_path: Path):
-    async with ProcessGroup(tmp_path, tmp_path) as processes:
-        await processes.run_to_end(Program("good", (PYTHON, "-c", "")), DEADLINE)
-        with pytest.raises(DemoError, match="bad exited with code 7"):
-            await processes.run_to_end(Program("bad", (PYTHON, "-c", "raise SystemExit(7)")), DEADLINE)
-        with pytest.raises(DemoError, match="slow did not end within"):
-            await processes.run_to_end(Program("slow", (PYTHON, "-c", SLEEPER)), 0.3)
-
-
-async def test_first_exited_process_reported(tmp_path: Path):
-    """And the orderly end leaves none of the others."""
-    async with ProcessGroup(tmp_path, tmp_path) as processes:
-        await processes.start(Program("sleeper", (PYTHON, "-c", SLEEPER)))
-        pid = await pid_in(tmp_path)
-        await processes.start(Program("short", (PYTHON, "-c", "raise SystemExit(5)")))
-        exited = await asyncio.wait_for(processes.wait_for_first_exit(), DEADLINE)
-        assert is_alive(pid)
-    assert str(exited.exit_error()) == "The short exited with code 5."
-    await wait_until_gone(pid)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGTERM])
 async def test_killed_demo_leaves_no_processes(tmp_path: Path, sent: signal.Signals):
@@ -141,19 +117,9 @@ async def test_process_ignoring_termination_is_killed(tmp_path: Path):
 
 
 async def test_environment_of_other_agent_not_inherited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Settings of another agent do not reach the programs."""
+
     monkeypatch.setenv("LAB_AGENT_STORE__URL", "sqlite:///elsewhere.db")
     monkeypatch.setenv("CREDENTIALS_DIRECTORY", "/run/credentials")
     code = "import os, sys; sys.exit(any(name.startswith(('LAB_AGENT_', 'CREDENTIALS')) for name in os.environ))"
     async with ProcessGroup(tmp_path, tmp_path) as processes:
         await processes.run_to_end(Program("checker", (PYTHON, "-c", code)), DEADLINE)
-
-
-async def test_long_step_is_told_while_it_lasts():
-    output = io.StringIO()
-    console = DemoConsole(Console(file=output))
-    async with console.without_silence(longest=0.02):
-        await wait_until(lambda: output.getvalue().count("still at work") == 2, "two lines")
-    (telling,) = asyncio.all_tasks() - {asyncio.current_task()}
-    with pytest.raises(asyncio.CancelledError):
-        await telling

