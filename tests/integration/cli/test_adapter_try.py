@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from base64 import b64encode
 from pathlib import Path
@@ -193,13 +192,6 @@ def test_comments_texts_and_what_is_not_sent_are_shown(cli: Cli, connected: Labo
         assert (f"HGB = {value}" in done.out, "invalid" in done.out) == (True, False)
 
 
-def test_standard_input_is_read(cli: Cli, connected: LaboratoryFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    given = io.TextIOWrapper(io.BytesIO(MESSAGE.format(line=line_key(0)).encode()))
-    monkeypatch.setattr("lab_agent.cli.adapter_try.sys.stdin", given)
-    monkeypatch.setattr("lab_agent.cli.adapter_try._read_standard_input", given.buffer.read)
-    assert cli("adapter", "hl7v2", "try", "-").code == 0
-
-
 def test_mistakes_of_use_have_their_own_exit_code(cli: Cli, message: Path) -> None:
     for arguments, words in (
         ("hl7v3 try one.hl7", "no adapter hl7v3"),
@@ -261,9 +253,3 @@ def test_patient_of_any_format_is_shown_on_request(cli: Cli, tmp_path: Path, nam
         assert not [each for each in ("Quarkington", "Xerxes", "1971", "female") if each in hidden.out + hidden.err]
         assert "B1" in hidden.out
         assert "Quarkington" in cli("adapter", name, "try", file, *options, *form, "--show-patient").out
-
-
-def test_help_names_the_laboratory_system(cli: Cli) -> None:
-    assert "NAME" in cli("adapter", "--help").out
-    assert "try" in cli("adapter", "anything", "--help").out
-    assert "--order" in cli("adapter", "sql", "try", "--help").out

@@ -9,7 +9,7 @@ import sqlite3
 import time
 from collections.abc import Callable
 from contextlib import closing
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -18,8 +18,6 @@ from lab_agent.catalogue.spreadsheet.csv_files import content_version, read_tabl
 from lab_agent.catalogue_service.versions import pack_tables
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.domain.catalogue_records import CatalogueVersion
-from lab_agent.domain.failure_causes import FailureCause
-from lab_agent.domain.job_records import JobKind, NewJob
 from lab_agent.domain.records import LineRecord, OrderRecord
 from lab_agent.domain.state_machines import LineState
 from lab_agent.ports.credential_repositories import StoredToken
@@ -32,7 +30,7 @@ FILES = ("check", "--files", "--json")
 
 
 def test_offline_check_skips_network(cli, lab):
-    """Offline, everything here is tried and the network is left out."""
+
     done = cli(*OFFLINE)
     assert done.code == 0
     found = {name: status for name, (status, *_) in said(done).items()}
@@ -56,6 +54,7 @@ def test_pending_setup_steps_are_not_errors(cli, lab):
 @pytest.mark.parametrize("by", [None, "anna"])
 @pytest.mark.slow
 def test_folder_is_compared_with_catalogue_in_force(cli, lab, tmp_path, by):
+    """Which the contracts of the settings are held against."""
     tables = read_tables(CATALOGUE)
     stored = CatalogueVersion(
         version=content_version(tables), since=datetime.now(UTC), content=pack_tables(tables), origin="x", by=by
@@ -71,13 +70,15 @@ def test_folder_is_compared_with_catalogue_in_force(cli, lab, tmp_path, by):
         assert found["catalogue"][0] == "to do"
         assert ("which anna imported" if by else "which it replaces at the next start") in found["catalogue"][1]
         assert stored.version in found["active catalogue"][1]
+    edit(lab, "[exchange.contracts.C-200]", "[exchange.contracts.C-300]")
+    done = cli(*OFFLINE)
+    assert (done.code, "not in the catalogue: C-300" in said(done)["contracts"][1]) == (1, True)
 
 
 @pytest.mark.parametrize(
     ("kept", "environment", "status", "says"),
     [
-        ({}, "production", "ok", "codes.csv is missing, units.csv is missing, answers.csv is missing"),
-        ({"codes.csv": 1, "units.csv": 2}, "production", "ok", "codes.csv 0 rows, units.csv 1 rows, answers.csv is missing"),
+        ({"units.csv": 2}, "production", "ok", "codes.csv is missing, units.csv 1 rows, answers.csv is missing"),
         ({"codes.csv": 99}, "production", "to do", "codes.csv has those of the example"),
         ({"codes.csv": 99}, "stage", "ok", "codes.csv "),
         (None, "production", "ok", "no tables are used: results.mappings is not set"),
@@ -95,8 +96,6 @@ def test_tables_and_sample_in_use_are_named(cli, lab, kept, environment, status,
     found = said(cli(*FILES))
     assert (found["mappings"][0], says in found["mappings"][1]) == (status, True)
     assert found.get("sample", [None])[0] == ("to do" if environment == "production" else None)
-    (lab.folder / "lab.db").unlink()
-    assert ("sample" in said(cli(*FILES))) is (environment == "production")
 
 
 @pytest.mark.parametrize(
@@ -130,18 +129,16 @@ def test_broken_catalogues_are_wrong(cli, lab):
     assert (done.code, said(done)["active catalogue"][0], "items.csv" in done.out) == (1, "WRONG", True)
 
 
-@pytest.mark.parametrize("wanted", [True, False])
 @pytest.mark.slow
-def test_invalid_logo_and_font_detected_where_reports_printed(cli, lab, wanted):
+def test_invalid_logo_and_font_detected_where_reports_printed(cli, lab):
     (lab.folder / "logo.svg").write_text("<svg xmlns='http://www.w3.org/2000/svg'/>", encoding="utf-8")
     (lab.folder / "font.ttf").write_bytes(b"no font")
-    keys = f'print_reports = {str(wanted).lower()}\nprint_logo = "{lab.folder}/logo.svg"\nprint_font = "{lab.folder}/font.ttf"\n'
-    edit(lab, "[api]", f"[results]\n{keys}[api]")
+    keys = f'print_logo = "{lab.folder}/logo.svg"\nprint_font = "{lab.folder}/font.ttf"\n'
+    edit(lab, "[api]", f"[results]\nprint_reports = false\n{keys}[api]")
+    assert cli("check", "--offline").code == 0
+    edit(lab, "print_reports = false", "print_reports = true")
     done = cli("check", "--offline")
-    assert [done.code, "results.print_logo: " in done.out, "results.print_font: " in done.out] == [wanted] * 3
-    if wanted:
-        edit(lab, keys, "print_reports = true\n")
-        assert "letterhead is valid" in cli("check", "--offline").out
+    assert (done.code, "results.print_logo: " in done.out, "results.print_font: " in done.out) == (1, True, True)
 
 
 def test_encryption_key_mismatch_detected(cli, lab):
@@ -165,40 +162,9 @@ def test_locked_database_is_told_soon(cli, lab):
     assert (done.code, title(ConditionId.STORE_LOCKED) in done.out) == (2, True)
 
 
-def test_job_that_fails_for_long_is_told(cli, lab):
-    def fail(uow):
-        ago = datetime.now(UTC) - timedelta(minutes=5)
-        names = {"dedup_key": "j", "ordering_key": "j", "target": "x", "due_at": ago}
-        uow.jobs.add(NewJob(kind=JobKind.DELIVER_REPORT, **names))
-        (job,) = uow.jobs.claim({frozenset(JobKind): 1}, owner="w", now=ago, lease=timedelta(hours=1))
-        uow.jobs.save(job.outcome_unknown(ago, ago, "500").failed(ago, FailureCause.OUTCOME_UNKNOWN))
-
-    lab.write(fail)
-    done = cli(*OFFLINE)
-    (condition,) = json.loads(done.out)["conditions"]
-    assert (done.code, condition["condition"]) == (1, "jobs.outcome_unknown")
-    assert condition["cause"].endswith("1 deliver_report")
-    assert datetime.fromisoformat(condition["since"]) < datetime.now(UTC) - timedelta(minutes=4)
-
-
-@pytest.mark.slow
-def test_active_catalogue_checked_instead_of_folder(cli, lab):
-    assert cli("catalogue", "import", str(CATALOGUE), "--yes").code == 0
-    assert "C-200 (" in said(cli(*OFFLINE))["active catalogue"][1]
-    other = shutil.copytree(CATALOGUE, lab.folder / "other")
-    for name in ("contract_items", "contracts", "turnaround"):
-        rows = (other / f"{name}.csv").read_text().splitlines(keepends=True)
-        (other / f"{name}.csv").write_text("".join(row for row in rows if "C-200" not in row.split(",")[:2]))
-    assert cli("catalogue", "import", str(other), "--yes").code == 0
-    done = cli(*OFFLINE)
-    assert done.code == 1
-    assert "differs from the active catalogue" in said(done)["catalogue"][1]
-    assert said(done)["contracts"][:2] == ("WRONG", "not in the catalogue: C-200")
-
-
 @pytest.mark.slow
 def test_contract_without_api_client_reported(cli, lab):
-    """Each contract needs a client, and stored tokens count."""
+
     assert cli("api-token", "create", "clinic", "--contract", "C-100").code == 0
     done = cli(*OFFLINE)
     assert (done.code, *said(done)["API clients"][:2]) == (1, "WRONG", "no client may see C-200")
@@ -230,7 +196,7 @@ def test_low_or_exhausted_label_pools_reported(cli, lab):
 
 @pytest.mark.slow
 def test_unused_second_label_pool_fails_check(cli, lab):
-    """A pool of second barcodes that no test takes is an error."""
+
     assert cli("catalogue", "import", str(CATALOGUE), "--yes").code == 0
     pools = "".join(
         f"[[api.pools]]\nname='{name}'\npattern='{pattern}'\nlast=999\nwarn_below=10\nsecond=true\n"

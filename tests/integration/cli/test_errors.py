@@ -1,8 +1,6 @@
 """Errors: one clear sentence on standard error, exit code 1; wrong usage is 2; never a trace."""
 
 import re
-import sqlite3
-from contextlib import closing
 from importlib.metadata import version
 
 import typer
@@ -30,31 +28,17 @@ def test_missing_settings_or_database_explain_themselves(cli, lab, monkeypatch):
     assert (done.code, "--config" in done.err, "lab-agent init" in done.err) == (1, True, True)
 
 
-def test_newer_database_left_untouched(cli, lab):
-    with closing(sqlite3.connect(lab.folder / "lab.db")) as connection, connection:
-        connection.execute("UPDATE alembic_version SET version_num = 'from-the-future'")
-    for command in (("orders", "list"), ("db", "upgrade")):
-        done = cli(*command)
-        assert (done.code, "Traceback" in done.err) == (1, False)
-
-
 def test_wrong_usage_exits_with_code_2(cli, lab):
     for args in (("orders", "lst"), ("orders", "list", "--state", "lost"), ("outbox", "retry", "one"), ("orders", "show")):
         assert cli(*args).code == 2
 
 
-def listed_commands(help_text):
-    return set(re.findall(r"^│ ([a-z]\S+)", help_text, re.MULTILINE))
-
-
 def test_help_lists_daily_commands_unless_asked_for_all(cli):
-    done = cli("--help")
-    assert done.code == 0
-    assert {"run", "init", "check", "status", "orders"} <= listed_commands(done.out)
-    assert len(listed_commands(done.out)) == 15
-    assert done.out.strip() == cli().out.strip()
+    few, everything = (set(re.findall(r"^│ ([a-z]\S+)", cli("--help", *more).out, re.MULTILINE)) for more in ((), ("--all",)))
+    assert {"run", "init", "check", "status", "orders"} <= few < everything
+    assert set(typer.main.get_command(cli_app.app).commands) == everything
+    assert cli("--help").out.strip() == cli().out.strip()
     assert cli("--version").out.strip() == version("lab-agent")
-    assert set(typer.main.get_command(cli_app.app).commands) == listed_commands(cli("--help", "--all").out)
 
 
 def test_internal_error_shows_location_without_data(cli, monkeypatch):
@@ -63,10 +47,8 @@ def test_internal_error_shows_location_without_data(cli, monkeypatch):
 
     monkeypatch.setattr(cli_app, "app", broken)
     done = cli("orders", "list")
-    assert done.code == 1
-    assert "KeyError" in done.err
-    assert "test_errors.py" in done.err
-    assert "Ivanova" not in done.err
+    told = ["KeyError" in done.err, "test_errors.py" in done.err, "Ivanova" in done.err]
+    assert (done.code, told) == (1, [True, True, False])
 
 
 def test_adapter_list_explains_unavailable_adapter(cli, lab):
@@ -74,8 +56,7 @@ def test_adapter_list_explains_unavailable_adapter(cli, lab):
     assert there == {**there, "name": "folder", "adapter": "folder", "loaded": True, "default": True, "reason": None}
     lab.config.write_text(lab.config.read_text() + '[lis.other]\nadapter = "foldr"\n')
     done = cli("adapter", "list")
-    assert done.code == 1
-    assert "did you mean 'folder'?" in done.out
+    assert (done.code, "did you mean 'folder'?" in done.out) == (1, True)
 
 
 def test_rules_listed_with_configured_severity(cli, lab):
@@ -87,5 +68,4 @@ def test_rules_listed_with_configured_severity(cli, lab):
 
 def test_schemas_are_json(cli):
     order, result = cli("schema", "order").json(), cli("schema", "result").json()
-    assert "requisition" in str(order)
-    assert "report_id" in str(result)
+    assert ("requisition" in str(order), "report_id" in str(result)) == (True, True)

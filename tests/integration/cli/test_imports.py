@@ -39,10 +39,6 @@ _ABSENT_IN_DAEMON = (
     "lab_agent.workbench",
     "lab_agent.catalogue.spreadsheet.xlsx_reader",
 )
-_MESSAGE = (
-    "MSH|^~\\&|LIS|LAB|||20260302101500+0000||ORU^R01|1|P|2.5\rPID|1||77\r"
-    "OBR|1||F1|CBC|||20260302090000+0000|||||||||||||||20260302101000+0000|||F\rOBX|1|NM|718-7^^LN||13.20||||||F\r"
-)
 _RUN_COMMAND = """
 import json, sys
 from lab_agent.cli.app import run
@@ -83,17 +79,6 @@ def test_command_imports_only_what_it_uses(lab: LaboratoryFolder, words: tuple[s
 
 
 @pytest.mark.slow
-def test_trial_without_settings_imports_no_database(
-    lab: LaboratoryFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("LAB_AGENT_CONFIG", raising=False)
-    (tmp_path / "one.hl7").write_text(_MESSAGE, newline="")
-    modules = imported(_RUN_COMMAND, "adapter", "hl7v2", "try", str(tmp_path / "one.hl7"))
-    store = ("sqlalchemy", "sqlmodel", "lab_agent.store", "lab_agent.bootstrap", "lab_agent.worker")
-    assert modules & {*_SERVERS, *_CLIENTS, *_FILES, *store} == set()
-
-
-@pytest.mark.slow
 def test_daemon_imports_what_is_configured_at_its_start(lab: LaboratoryFolder) -> None:
     """No commands, nor adapters that are not used; and printing at once: what is missing is missing at the start."""
     modules = imported(_RUN_DAEMON, str(lab.config))
@@ -129,25 +114,6 @@ def test_help_lines_are_the_commands_own() -> None:
     assert len(pairs) > 30
     for lazy, command in pairs:
         assert lazy.help == " ".join(command.help.split("\n\n")[0].split()), lazy.name
-
-
-@pytest.mark.parametrize(
-    ("words", "incomplete", "offered"),
-    [
-        ([], "or", {"orders"}),
-        (["orders"], "re", {"retry", "refuse", "release", "refuse-line"}),
-        (["results", "refused"], "d", {"dismiss"}),
-        (["outbox", "list"], "--st", {"--state"}),
-        (["orders", "judge"], "--f", {"--fetch"}),
-    ],
-)
-def test_completion_offers_commands_and_options(words: list[str], incomplete: str, offered: set[str]) -> None:
-    context = typer.main.get_command(app).make_context("lab-agent", [*words], resilient_parsing=True)
-    rest = list(words)
-    while rest:
-        name, command, rest = context.command.resolve_command(context, rest)
-        context = command.make_context(name, rest, parent=context, resilient_parsing=True)
-    assert {each.value for each in context.command.shell_complete(context, incomplete)} == offered
 
 
 _QUESTIONS = {

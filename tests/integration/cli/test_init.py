@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from lab_agent.cli import init_systemd
-from lab_agent.cli.init import SETUP_QUESTIONS, validation_message
 from lab_agent.crypto import hash_token
 from lab_agent.lis.hl7v2.field_map import default_field_map, load_field_map
 from lab_agent.settings.root import load_settings
@@ -159,29 +158,6 @@ def test_missing_values_prompted(cli):
     assert settings.exchange.oauth.redirect_uri == "http://127.0.0.1:8485/callback"
     assert list(settings.exchange.contracts) == ["C-100", "C-200"]
     assert settings.exchange.second_labels_system is None
-
-
-@pytest.mark.parametrize(
-    ("name", "wrong", "right"),
-    [
-        (
-            "base_url",
-            ("exchange.example", "http://host:99999/", "C-100", "https://<address>/", "ftp://auth.example"),
-            "https://h/api",
-        ),
-        ("grant", ("magic",), "basic"),
-        ("store", ("mysql://lab",), "sqlite:///a.db"),
-        ("laboratory", ("<our guid>", "https://exchange.example/"), "8b9e7a52-0f64-4c1f-a6a5-52d3f2b7a002"),
-        ("client_id", ("<our client id>",), "client"),
-        ("contract", ("<contract code>", "C-100 https://exchange.example/"), "C-100, 12/2024"),
-    ],
-)
-def test_answer_is_checked_as_the_setting_is(name: str, wrong: tuple[str, ...], right: str) -> None:
-    (question,) = [each for each in SETUP_QUESTIONS if each.name == name]
-    assert validation_message(question, right) == ""
-    for each in wrong:
-        message = validation_message(question, each)
-        assert (message != "", each in message) == (True, False), each
 
 
 def test_unusual_characters_round_trip(cli):

@@ -109,19 +109,6 @@ def test_held_order_rejected_manually(cli: Cli, lab: LaboratoryFolder) -> None:
     assert "only a held order" in again.err
 
 
-@pytest.mark.slow
-def test_held_order_released_after_somebody_looked(cli: Cli, lab: LaboratoryFolder) -> None:
-    put_order(lab, OrderState.HELD, ahead)
-    assert cli("catalogue", "import", str(CATALOGUE), stdin="y\n").code == 0
-    done = cli("orders", "release", KEY, "--note", "the clinic's clock is wrong", "--by", "eve")
-    assert done.code == 0, done.err
-    assert "specimen.collected-ahead" in done.out
-    assert cli("orders", "judge", KEY, "--json").json()["held_because"] is None
-    again = cli("orders", "release", KEY, "--note", "again")
-    assert again.code == 1
-    assert "orders refuse" in again.err or "reject it" in again.err
-
-
 CAUSE = "specimen.collected-ahead"
 HELD = {"reason": "ahead", "held_since": NOW, "hold_cause": CAUSE}
 

@@ -117,14 +117,6 @@ def test_names_that_a_code_page_lacks_are_found(cli: Cli, lab: LaboratoryFolder)
 
 
 @pytest.mark.slow
-def test_two_barcodes_that_no_system_is_set_for_are_found(cli: Cli, lab: LaboratoryFolder) -> None:
-    configure(lab, ('second_labels_system = "http://codes.lab.example/second-labels"\n', ""))
-    day = rehearsed(cli, "--orders", "70", code=1)
-    rules = {finding["condition"]: finding for finding in day["findings"] if finding["kind"] == "rejected"}
-    assert set(rules["tube.second-label"]["items"]) == {"042.036", "042.075", "042.076"}
-
-
-@pytest.mark.slow
 def test_pool_that_does_not_last_the_day_is_found(cli: Cli, lab: LaboratoryFolder) -> None:
     pool = '[[api.pools]]\nname = "short"\npattern = "77####"\nfirst = 1\nlast = 20\n'
     configure(lab, more=MAPPINGS + pool)
@@ -143,21 +135,6 @@ def test_agent_that_only_observes_so_far_is_rehearsed_as_if_it_worked(cli: Cli, 
     configure(lab, more='[worker]\nmode = "observe"\nignore_before = 2099-01-01T00:00:00Z\n')
     day = rehearsed(cli, "--orders", "5", code=0)
     assert day["numbers"]["completed"] == day["numbers"]["results"] == 5
-
-
-@pytest.mark.slow
-def test_stopped_test_is_not_ordered(cli: Cli, lab: LaboratoryFolder) -> None:
-    configure(lab)
-    assert cli("catalogue", "import", "--yes", str(CATALOGUE)).code == 0
-    assert cli("eta", "stop", "001.001", "--until", "2099-01-01").code == 0
-    day = rehearsed(cli, "--orders", "70", "--output", "kept", code=0)
-    assert day["catalogue"] == "the active one"
-    assert any("stopped: 001.001" in note for note in day["notes"])
-    ordered = {
-        line["item"] for file in (lab.folder / "kept" / "folder").iterdir() for line in json.loads(file.read_bytes())["lines"]
-    }
-    assert "001.001" not in ordered
-    assert "001.002" in ordered
 
 
 @pytest.mark.slow

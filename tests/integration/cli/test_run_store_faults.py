@@ -6,12 +6,9 @@ import asyncio
 import os
 import shutil
 import signal
-import socket
 import sqlite3
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +18,13 @@ import pytest
 
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.store.schema import upgrade
+from tests.harness import forked_programs
 from tests.harness.clock import DEADLINE, wait_until
 from tests.harness.daemon import Daemon, alerts, running, title, wait_told
 from tests.harness.failing_disk import failing_calls
+from tests.harness.programs import free_port
 from tests.harness.small_disk import fill, mounted_disk
+from tests.integration.cli.conftest import edit
 
 pytestmark = pytest.mark.slow
 
@@ -143,14 +143,6 @@ async def test_schema_upgraded_while_running_is_told_and_goes_on_when_it_is_back
         await wait_until(lambda: ("store.other_schema", True) in alerts(lab), "the closed alert")
 
 
-def test_command_says_cause_and_mend_while_the_database_is_missing(lab: Any, cli: Callable[..., Any]) -> None:
-    (lab.folder / "lab.db").rename(lab.folder / "lab.db.lock")  # what an agent leaves: there was a database
-    for command, code in (("alert show disk.low", 1), ("orders list", 1), ("status", 2)):
-        done = cli(*command.split())
-        said = done.out + done.err
-        assert (done.code, "Traceback" in said, title(ConditionId.STORE_DELETED) in said) == (code, False, True), command
-
-
 async def test_error_of_the_disk_is_told_and_goes_on_when_it_is_over(lab: Any) -> None:
     files = tuple(lab.folder / name for name in ("lab.db", "lab.db-wal"))
     async with running(lab) as daemon:
@@ -164,37 +156,27 @@ async def test_error_of_the_disk_is_told_and_goes_on_when_it_is_over(lab: Any) -
     assert await asyncio.to_thread(lab.write, lambda uow: uow.key_values.get("instance")) is not None
 
 
-@pytest.fixture
-def full_disk_for_the_mark(lab: Any) -> Iterator[Path]:
-    folder: Path = lab.folder / "marks"
+async def test_full_disk_of_the_mark_is_told_and_stops_nothing(lab: Any) -> None:
+    folder = lab.folder / "marks"
     folder.mkdir()
     with mounted_disk(folder) as disk:
         lab.config.write_text(lab.config.read_text().replace("[store]\n", f'[store]\nmark = "{disk}/mark"\n'))
-        fill(disk)
-        yield disk
-
-
-async def test_full_disk_of_the_mark_is_told_and_stops_nothing(lab: Any, full_disk_for_the_mark: Path) -> None:
-    async with running(lab) as daemon:
-        await wait_until(daemon.is_ready)
-        await wait_until(lambda: daemon.count("action=store_mark_failed") >= 1, "it is told that there is no mark")
-        assert daemon.process.poll() is None
-    assert not await asyncio.to_thread((full_disk_for_the_mark / "mark").exists)
-
-
-def start_without_log(command: list[str], folder: Path, environment: dict[str, str]) -> subprocess.Popen[bytes]:
-    """Start a process whose output is on a disk that is always full."""
-    with Path("/dev/full").open("wb") as full:
-        return subprocess.Popen(command, cwd=folder, stdout=full, stderr=full, env=environment)
+        await asyncio.to_thread(fill, disk)
+        async with running(lab) as daemon:
+            await wait_until(daemon.is_ready)
+            await wait_until(lambda: daemon.count("action=store_mark_failed") >= 1, "it is told that there is no mark")
+            assert daemon.process.poll() is None
+        assert not await asyncio.to_thread((disk / "mark").exists)
 
 
 async def test_agent_works_on_while_its_log_cannot_be_written(lab: Any) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [sys.executable, "-c", "from lab_agent.cli import main; main()", "run", "--config", str(lab.config)]
-    environment = {**os.environ, "PYTHONUNBUFFERED": "1", "LAB_AGENT_STATUS__PORT": str(port)}
-    process = await asyncio.to_thread(start_without_log, command, lab.folder, environment)
+    """Its output is on a disk that is always full."""
+    port = free_port()
+    edit(lab, "[status]\nport = 0", f"[status]\nport = {port}")
+    with await asyncio.to_thread(Path("/dev/full").open, "wb") as full:
+        words = ("run", "--config", str(lab.config))
+        environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+        process = forked_programs.start("lab_agent.cli", *words, cwd=lab.folder, stdout=full, stderr=full, env=environment)
     try:
         async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=DEADLINE) as client:
 
@@ -219,46 +201,23 @@ def on_postgresql(lab: Any, postgres_url: str) -> Any:
     return lab
 
 
-def server_processes(url: str) -> list[int]:
-    """The server and all that it has started, itself first."""
+@contextmanager
+def frozen(url: str) -> Iterator[None]:
+    """Let the server and all that it has started stand still."""
     with psycopg.connect(url, autocommit=True) as connection:
         row = connection.execute("SELECT current_setting('data_directory')").fetchone()
     assert row is not None
     postmaster = int((Path(row[0]) / "postmaster.pid").read_text().splitlines()[0])
     children = Path(f"/proc/{postmaster}/task/{postmaster}/children").read_text().split()
-    return [postmaster, *(int(each) for each in children)]
-
-
-@contextmanager
-def frozen(url: str) -> Iterator[None]:
-    """Let every process of the server stand still."""
-    stopped = server_processes(url)
+    stopped = [postmaster, *(int(each) for each in children)]
     try:
         for each in stopped:
             os.kill(each, signal.SIGSTOP)
         yield
     finally:
         for each in stopped:
-            try:
+            with suppress(ProcessLookupError):  # a connection that has ended meanwhile
                 os.kill(each, signal.SIGCONT)
-            except ProcessLookupError:
-                continue  # a connection that has ended meanwhile
-
-
-@contextmanager
-def stopped(url: str) -> Iterator[None]:
-    """Cut every connection, and let nobody connect: the server is as good as stopped for its clients."""
-    with psycopg.connect(url, autocommit=True) as connection:
-        row = connection.execute("SELECT current_setting('unix_socket_directories')").fetchone()
-        assert row is not None
-        socket = Path(row[0]) / ".s.PGSQL.5432"
-        away = socket.rename(socket.with_name("away"))
-        others = "datname = current_database() AND pid <> pg_backend_pid()"
-        connection.execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {others}")
-        try:
-            yield
-        finally:
-            away.rename(socket)
 
 
 async def test_frozen_server_is_no_lock(on_postgresql: Any, postgres_url: str) -> None:
@@ -277,12 +236,3 @@ async def test_daemon_waits_for_a_frozen_server(on_postgresql: Any, postgres_url
         async with running(on_postgresql) as daemon:
             await wait_told(daemon, ConditionId.STORE_UNREACHABLE)
             await wait_until(lambda: daemon.count("action=outage_started outage=store.unreachable") == 1, "the log", 60)
-
-
-async def test_stopped_server_is_told_and_its_return(on_postgresql: Any, postgres_url: str) -> None:
-    async with running(on_postgresql) as daemon:
-        await wait_until(daemon.is_ready)
-        with stopped(postgres_url):
-            await wait_told(daemon, ConditionId.STORE_UNREACHABLE, 60)
-        await wait_until(daemon.is_ready, "it goes on", 60)
-        assert daemon.count("action=outage_ended outage=store.unreachable") == 1

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -13,7 +11,6 @@ from datetime import UTC, datetime
 import pytest
 
 from lab_agent.cli import progress
-from lab_agent.cli.progress import progress_bar
 from lab_agent.domain.ids import OrderKey, ResourceId
 from lab_agent.domain.records import Event, OrderRecord
 from lab_agent.domain.state_machines import OrderState
@@ -21,7 +18,6 @@ from lab_agent.domain.values import Identifier
 from lab_agent.ports.repositories import UnitOfWork
 from lab_agent.settings.root import load_settings
 from lab_agent.store.backups import list_backups, make_backup, restore_backup
-from tests.harness.clock import wait_until
 from tests.harness.pseudo_terminal import run_at_terminal
 from tests.integration.cli.conftest import Cli, LaboratoryFolder
 
@@ -65,12 +61,6 @@ def test_terminal_of_any_width_keeps_keys_whole(held: LaboratoryFolder) -> None:
         assert (len(shown.lines), "columns left out" in shown.err, REASON in shown.lines[1]) == (2, False, True)
 
 
-def test_named_columns_alone_are_shown(held: LaboratoryFolder, cli: Cli) -> None:
-    shown = run_at_terminal("orders", "list", "--columns", "state,order", columns=60)
-    assert [line.split() for line in shown.lines] == [["state", "order"], ["held", KEY]]
-    assert cli("orders", "list", "--columns", "state,order").out.splitlines() == shown.lines
-
-
 def test_json_has_all_columns_whatever_is_chosen(held: LaboratoryFolder, cli: Cli) -> None:
     (row,) = cli("orders", "list", "--json", "--columns", "order").json()
     assert [row] == cli("orders", "list", "--json").json()
@@ -106,47 +96,6 @@ def test_partners_text_is_escaped_on_the_terminal(cli: Cli, lab: LaboratoryFolde
             assert "\\u001b" in shown, command
     (found,) = json.loads(cli("orders", "list", "--json").out)
     assert HOSTILE in found.values()
-
-
-class Screen(io.StringIO):
-    """Standard error that is a terminal."""
-
-    def isatty(self) -> bool:
-        return True
-
-
-def watch(monkeypatch: pytest.MonkeyPatch, shown_after: float = 0) -> Screen:
-    """Let standard error be a terminal from now on; pytest puts its own there after the fixtures."""
-    screen = Screen()
-    monkeypatch.setattr(sys, "stderr", screen)
-    for name, value in (("TERM", "xterm"), ("COLUMNS", "100")):
-        monkeypatch.setenv(name, value)
-    monkeypatch.setattr(progress, "SHOWN_AFTER", shown_after)
-    return screen
-
-
-async def test_long_work_is_shown_on_standard_error(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    screen = watch(monkeypatch)
-    with progress_bar("Backing up") as tell:
-        tell(30, 100)
-        await wait_until(lambda: "Backing up" in screen.getvalue() and "30%" in screen.getvalue(), "the bar is shown")
-    assert capsys.readouterr().out == ""
-
-
-def test_short_work_and_programs_show_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    screen = watch(monkeypatch, shown_after=60)
-    with progress_bar("Backing up") as tell:
-        tell(100, 100)
-    assert screen.getvalue() == ""
-    screen = watch(monkeypatch)
-    with progress_bar("Backing up", as_json=True) as tell:
-        tell(1, 2)
-    assert screen.getvalue() == ""
-    piped = io.StringIO()
-    monkeypatch.setattr(sys, "stderr", piped)
-    with progress_bar("Backing up") as tell:
-        tell(1, 2)
-    assert piped.getvalue() == ""
 
 
 @pytest.mark.parametrize("encrypt", [False, True])
