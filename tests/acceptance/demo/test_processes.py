@@ -68,7 +68,6 @@ def occupied() -> Iterator[int]:
 
 
 def test_occupied_port_replaced_and_others_kept(occupied: int):
-
     free = free_port()
     ports = choose_ports([occupied, free])
     assert ports[free] == free
@@ -117,7 +116,6 @@ async def test_process_ignoring_termination_is_killed(tmp_path: Path):
 
 
 async def test_environment_of_other_agent_not_inherited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-
     monkeypatch.setenv("LAB_AGENT_STORE__URL", "sqlite:///elsewhere.db")
     monkeypatch.setenv("CREDENTIALS_DIRECTORY", "/run/credentials")
     code = "import os, sys; sys.exit(any(name.startswith(('LAB_AGENT_', 'CREDENTIALS')) for name in os.environ))"

@@ -65,7 +65,6 @@ def test_occupied_port_moves_in_both_settings_files(temp: Path, occupied: int):
 
 
 def test_workspaces_side_by_side_leave_checkout_unchanged(temp: Path):
-
     before = {path: path.read_bytes() for path in CONFIG.rglob("*") if path.is_file()}
     for workspace in [create_workspace(CONFIG, other_ports=True) for _ in range(2)]:
         ports = ports_of(workspace)

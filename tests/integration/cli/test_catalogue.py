@@ -95,7 +95,6 @@ def eta(run, words, *more):
 
 
 def test_stop_and_delay_announced_listed_and_lifted(run):
-
     assert "lab-agent catalogue import" in eta(run, "stop 001.001 --until 3d").err
     assert run("catalogue", "import", str(CATALOGUE), "--yes").code == 0
     assert eta(run, "list").out.strip() == "Nothing is stopped or delayed."

@@ -7,8 +7,11 @@ import os
 import shutil
 import signal
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +21,6 @@ import pytest
 
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.store.schema import upgrade
-from tests.harness import forked_programs
 from tests.harness.clock import DEADLINE, wait_until
 from tests.harness.daemon import Daemon, alerts, running, title, wait_told
 from tests.harness.failing_disk import failing_calls
@@ -173,10 +175,10 @@ async def test_agent_works_on_while_its_log_cannot_be_written(lab: Any) -> None:
     """Its output is on a disk that is always full."""
     port = free_port()
     edit(lab, "[status]\nport = 0", f"[status]\nport = {port}")
+    command = [sys.executable, "-c", "from lab_agent.cli import main; main()", "run", "--config", str(lab.config)]
     with await asyncio.to_thread(Path("/dev/full").open, "wb") as full:
-        words = ("run", "--config", str(lab.config))
-        environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
-        process = forked_programs.start("lab_agent.cli", *words, cwd=lab.folder, stdout=full, stderr=full, env=environment)
+        start = partial(subprocess.Popen, command, cwd=lab.folder, stdout=full, stderr=full)
+        process = await asyncio.to_thread(start, env={**os.environ, "PYTHONUNBUFFERED": "1"})
     try:
         async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=DEADLINE) as client:
 

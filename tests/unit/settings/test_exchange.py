@@ -5,10 +5,11 @@ from pydantic import ValidationError
 
 from lab_agent.settings.exchange import ExchangeSettings, OAuthSettings
 
+BASIC = {"grant": "basic", "username": "u", "password": "p"}
+
 
 def settings(**changes: Any) -> ExchangeSettings:
-    oauth = {"grant": "basic", "username": "u", "password": "p"}
-    given = {"base_url": "https://a.example/api", "lab_codes_url": "https://codes.example/", "laboratory": "g", "oauth": oauth}
+    given = {"base_url": "https://a.example/api", "lab_codes_url": "https://codes.example/", "laboratory": "g", "oauth": BASIC}
     return ExchangeSettings.model_validate({**given, **changes})
 
 
@@ -41,20 +42,11 @@ def test_grant_lists_required_settings(grant: str | None, needed: str) -> None:
         ({"base_url": "a.example"}, "not an http or https address"),
         ({"base_url": "https://u:p@a.example"}, "without a user name"),
         ({"base_url": "http://a.example/"}, "base_url would send tokens unencrypted; use https"),
-        (
-            {"oauth": {"grant": "basic", "username": "u", "password": "p", "auth_url": "http://a.example"}},
-            "oauth.auth_url would send",
-        ),
+        ({"oauth": {**BASIC, "auth_url": "http://a.example"}}, "oauth.auth_url would send"),
         ({"timeout": 5}, "must not be longer than timeout"),
-        ({"timeout": 0}, "greater than 0"),
-        ({"max_concurrency": 0}, "greater than or equal to 1"),
         ({"paths": {"read": "fhir/{resource}"}}, "read must contain {id}"),
         ({"paths": {"read": "fhir/{id}/{other}"}}, "unknown placeholder {other}"),
         ({"paths": {"read": "fhir/{id"}}, "braces"),
-        ({"put_security": "no"}, "as_read"),
-        ({"nonsense": 1}, "Extra inputs"),
-        ({"contracts": {"C": {"nonsense": 1}}}, "Extra inputs"),
-        ({"ca_file": "/nowhere/ca.pem"}, "not point to a file"),
     ],
 )
 def test_invalid_setting_reported_with_hint(changes: dict[str, Any], expected: str) -> None:
@@ -64,14 +56,8 @@ def test_invalid_setting_reported_with_hint(changes: dict[str, Any], expected: s
 
 
 def test_plain_http_limited_to_loopback_unless_allowed() -> None:
-    """Plain HTTP is for this machine, or for those who say so."""
     assert settings(base_url="http://127.0.0.1:8480").base_url == "http://127.0.0.1:8480/"
     assert settings(base_url="http://sandbox:8480", allow_plain_http=True).base_url == "http://sandbox:8480/"
-
-
-def test_secrets_are_hidden() -> None:
-    given = {"grant": "basic", "username": "u", "password": "hush"}
-    assert "hush" not in repr(settings(oauth=given))
 
 
 def test_values_of_another_form_are_refused() -> None:

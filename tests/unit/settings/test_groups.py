@@ -8,9 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from lab_agent.settings.notify import EmailSettings, NotifySettings, WebhookSettings
-from lab_agent.settings.root import load_settings
 from lab_agent.settings.status import StatusSettings
-from tests.integration.cli.conftest import SETTINGS
 
 OIDC = {"issuer": "https://id.example/", "client_id": "page", "public_url": "https://lab.example/"}
 
@@ -31,7 +29,6 @@ def test_ways_to_sign_in_are_read() -> None:
         {"oidc": {"issuer": "https://id.example"}},
         {"oidc": {**OIDC, "issuer": "http://id.example"}},
         {"oidc": {**OIDC, "public_url": "https://lab.example/status"}},
-        {"oidc": {**OIDC, "public_url": "https://lab.example?x"}},
         {"oidc": {**OIDC, "scope": "profile"}},
         {"oidc": {**OIDC, "roles": {"staff": "owner"}}},
         {"proxy": {"header": "X-User"}},
@@ -45,8 +42,6 @@ def test_incomplete_way_to_sign_in_is_rejected(wrong: dict[str, Any]):
 
 
 MAIL = {"host": "mail.example", "sender": "a@lab.example", "recipients": ["b@lab.example"]}
-
-
 HOOK = {"url": "https://chat.example/hook"}
 
 
@@ -57,13 +52,11 @@ HOOK = {"url": "https://chat.example/hook"}
         (EmailSettings, MAIL, {"user": "x"}),
         (EmailSettings, MAIL, {"sender": "a@lab.example\r\nBcc: c@evil.example"}),
         (EmailSettings, MAIL, {"recipients": ["Name <a@lab.example>"]}),
-        (EmailSettings, MAIL, {"recipients": []}),
         (EmailSettings, MAIL, {"host": "mail.example\r\nX"}),
         (WebhookSettings, HOOK, {"url": "http://chat.example/hook"}),
         (WebhookSettings, HOOK, {"url": "https://user:password@chat.example/hook"}),
         (WebhookSettings, HOOK, {"secret": "short"}),
         (WebhookSettings, HOOK, {"secret": "whsec_no base64!"}),
-        (WebhookSettings, HOOK, {"template": "telegram"}),
         (NotifySettings, {"email": {"it": MAIL}}, {"email": {"It Department": MAIL}}),
     ],
 )
@@ -80,18 +73,3 @@ def test_ports_follow_the_encryption():
 
     assert (port(), port(security="tls"), port(port=2525)) == (587, 465, 2525)
     assert port(security="none", host="localhost") == 25
-
-
-def test_secrets_come_as_credentials(tmp_path):
-    config, credentials = tmp_path / "lab-agent.toml", tmp_path / "credentials"
-    credentials.mkdir()
-    config.write_text(
-        SETTINGS
-        + '[notify.email.it]\nhost = "m"\nuser = "u"\nsender = "a@l"\nrecipients = ["b@l"]\n'
-        + '[notify.webhook.chat]\ntemplate = "slack"\n'
-    )
-    (credentials / "notify.email.it.password").write_text("a mail password\n")
-    (credentials / "notify.webhook.chat.url").write_text("https://chat.example/hook\n")
-    notify = load_settings(config, {"CREDENTIALS_DIRECTORY": str(credentials)}).notify
-    assert notify.email["it"].password.get_secret_value() == "a mail password"
-    assert notify.webhook["chat"].url.get_secret_value() == "https://chat.example/hook"

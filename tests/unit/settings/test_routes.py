@@ -6,11 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from lab_agent.catalogue.settings_check import find_route_problems
-from lab_agent.catalogue.spreadsheet.csv_files import load_catalogue
 from lab_agent.settings.groups import LisRouteSettings
 from lab_agent.settings.root import load_settings
-from tests.harness.paths import CATALOGUE
 from tests.unit.settings.test_sources import VALID, problems, written
 
 SYSTEMS = VALID + '[lis.micro]\nadapter = "folder"\norders = "cultures"\n'
@@ -44,9 +41,7 @@ def test_routes_are_read(tmp_path: Path) -> None:
         (route(), "lis.routes.0", "names no contract, group or item"),
         (route(items=["1"]) + route(items=["2", "1"], adapter="folder"), "lis.routes.1.items", "lis.routes.0 takes it first"),
         (route(contract="C-1") + route(contract="C-1", groups=["G"]), "lis.routes.1", "is never reached"),
-        (route(items=["1"], grups=["G"]), "lis.routes.0.grups", "did you mean 'groups'?"),
         (route(items=["", "1"]), "lis.routes.0.items", "'' is empty or has spaces"),
-        (route(groups=[" Cultures "]), "lis.routes.0.groups", "' Cultures ' is empty or has spaces"),
         (SYSTEMS.replace(VALID, "").replace("micro", "third"), "lis.third.orders", "is that of [lis.micro] too"),
     ],
 )
@@ -64,18 +59,3 @@ def test_taken_results_of_one_folder_are_not_anothers_new_ones(tmp_path: Path, k
     beneath = third.replace("r3", "r2/done")
     text = text.replace(f'{key} = "r3/"\n', "")
     assert problems(written(tmp_path, VALID + text + beneath)).keys() == {"lis.second.done"}
-
-
-@pytest.mark.parametrize(
-    ("keys", "where", "hint"),
-    [
-        ({"groups": ("Clinical chemistri",)}, "lis.routes.0.groups", "did you mean 'Clinical chemistry'?"),
-        ({"items": ("001.0010",)}, "lis.routes.0.items", "did you mean '001.010'?"),
-        ({"contract": "C-100", "items": ("nothing",)}, "lis.routes.0.items", "correct it, or import the catalogue that has it"),
-    ],
-)
-def test_names_missing_in_the_catalogue_are_found(keys: dict[str, object], where: str, hint: str) -> None:
-    routes = [LisRouteSettings(adapter="micro", **keys)]  # type: ignore[arg-type]
-    (problem,) = find_route_problems(load_catalogue(CATALOGUE), routes)
-    assert (problem.where, problem.hint) == (where, hint)
-    assert find_route_problems(load_catalogue(CATALOGUE), [LisRouteSettings(adapter="m", groups=("Clinical chemistry",))]) == []

@@ -59,13 +59,6 @@ def test_example_names_exactly_the_known_keys():
     }
 
 
-def test_example_marks_exactly_the_basic_keys():
-    lines = uncommented(EXAMPLE.read_text(encoding="utf-8")).splitlines()
-    marked = keys_in(tomllib.loads("\n".join(each for each in lines if each.startswith("[") or each.endswith("  # basic"))))
-    basic = {key.path for key in iter_keys(Settings) if key.is_basic}
-    assert marked - {"rules.severities", "status.oidc.roles"} == basic, "tables without a basic key are empty"
-
-
 def test_example_shows_defaults():
     """An uncommented key that has a default shows that default."""
     settings = load_settings(EXAMPLE, {})

@@ -4,7 +4,7 @@ import tomllib
 
 import pytest
 
-from lab_agent.workbench.map_lines import TomlEditError, TomlLine, add_lines, paste_lines, split_table, toml_value
+from lab_agent.workbench.map_lines import TomlEditError, TomlLine, add_lines
 
 MAP = """# Our map.
 
@@ -68,11 +68,3 @@ def test_line_ends_stay() -> None:
 def test_other_forms_are_left_to_a_person(text: str) -> None:
     with pytest.raises(TomlEditError):
         add_lines(text, [HELD])
-
-
-def test_paste_lines_stand_under_their_tables() -> None:
-    lines = [HELD, TomlLine(("results",), "a", "1"), TomlLine(STATUS, "", '"final"')]
-    assert paste_lines(lines) == ["[results]", "a = 1", "[tables.report_status]", 'X = "held"', '"" = "final"']
-    assert split_table('lis."a.b".csv') == ("lis", "a.b", "csv")
-    written = {"true": "true", "Europe/Berlin": '"Europe/Berlin"', '"a"': '"a"', "5": "5"}
-    assert {text: toml_value(text) for text in written} == written

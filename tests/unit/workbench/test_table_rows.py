@@ -21,11 +21,6 @@ def test_rows_keep_the_form_of_the_file(tmp_path: Path) -> None:
     assert load_mapping_tables(tmp_path).codes is not None
 
 
-def test_new_table_gets_its_header(tmp_path: Path) -> None:
-    write_changes(plan_changes(tmp_path / "new", [TableRow(file="units.csv", cells={"unit": "G/l", "ucum": "10*9/L"})]))
-    assert (tmp_path / "new" / "units.csv").read_text() == "unit,ucum\nG/l,10*9/L\n"
-
-
 def test_nothing_is_written_where_the_tables_would_not_be_valid(tmp_path: Path) -> None:
     (tmp_path / "codes.csv").write_text("code,loinc\nH;B,718-7\n")
     with pytest.raises(MappingsError, match="already"):
