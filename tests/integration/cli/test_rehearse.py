@@ -68,10 +68,6 @@ def configure(lab: LaboratoryFolder, *changes: tuple[str, str], more: str = MAPP
     lab.config.write_text(text, encoding="utf-8")
 
 
-def texts(day: Any) -> str:
-    return json.dumps(day["findings"], ensure_ascii=False)
-
-
 @pytest.mark.slow
 def test_good_day_completes_every_order_and_touches_nothing(cli: Cli, lab: LaboratoryFolder) -> None:
     configure(lab)
@@ -111,9 +107,8 @@ def test_names_that_a_code_page_lacks_are_found(cli: Cli, lab: LaboratoryFolder)
     day = rehearsed(cli, "--orders", "20", code=1)
     (finding,) = day["findings"]
     assert finding["condition"] == "jobs.lis_rejected/main"
-    assert "PID contains a character that the code page iso8859-1 lacks" in texts(day)
+    assert "PID contains a character that the code page iso8859-1 lacks" in json.dumps(finding)
     assert finding["count"] + day["numbers"]["completed"] == 20
-    assert finding["items"]
 
 
 @pytest.mark.slow
@@ -122,8 +117,7 @@ def test_pool_that_does_not_last_the_day_is_found(cli: Cli, lab: LaboratoryFolde
     configure(lab, more=MAPPINGS + pool)
     day = rehearsed(cli, "--orders", "30", code=1)
     (finding,) = day["findings"]
-    assert finding["kind"] == "not_orderable"
-    assert "'short' is used up" in finding["text"]
+    assert (finding["kind"], "'short' is used up" in finding["text"]) == ("not_orderable", True)
     assert finding["count"] + day["numbers"]["orders"] == 30
     assert day["numbers"]["completed"] == day["numbers"]["orders"]
     assert day["numbers"]["labels"] <= 20
@@ -142,9 +136,8 @@ def test_catalogue_that_is_named_is_taken_instead(cli: Cli, lab: LaboratoryFolde
     configure(lab)
     shutil.copytree(CATALOGUE, lab.folder / "new")
     offered = lab.folder / "new" / "contract_items.csv"
-    header, *rows = offered.read_text(encoding="utf-8").splitlines()
-    kept = [row for row in rows if row.startswith("C-200") or ",001.001," in f"{row},"]
-    offered.write_text("\n".join([header, *kept]) + "\n", encoding="utf-8")
+    rows = offered.read_text(encoding="utf-8").splitlines(keepends=True)
+    offered.write_text("".join(row for row in rows if not row.startswith("C-100") or ",001.001," in row), encoding="utf-8")
     made = []
     for output in ("kept", "again"):
         rehearsed(cli, "--orders", "5", "--contract", "C-100", "--catalogue", "new", "--output", output, code=0)
@@ -159,26 +152,20 @@ def test_people_read_numbers_findings_and_mends(cli: Cli, lab: LaboratoryFolder)
     """A contract is missing in the settings."""
     configure(lab, ("[exchange.contracts.C-200]\n", ""))
     done = cli("rehearse", "--orders", "3")
-    assert done.code == 1
+    assert (done.code, "--seed" in done.err) == (1, True)
     assert re.search(r"^orders +3, 3 of them completed$", done.out, re.MULTILINE)
-    for words in ("What would go wrong", "add the table [exchange.contracts.C-200]"):
-        assert words in done.out
-    assert done.out.rstrip().endswith("Nothing has left this machine.")
-    assert "--seed" in done.err
-    (finding,) = rehearsed(cli, "--orders", "3", code=1)["findings"]
-    assert (finding["kind"], "C-200" in finding["text"]) == ("settings", True)
+    assert "add the table [exchange.contracts.C-200]" in done.out
 
 
 @pytest.mark.slow
 def test_what_cannot_be_rehearsed_is_told(cli: Cli, lab: LaboratoryFolder) -> None:
-    unchanged = (MAPPINGS, MAPPINGS)
+    unchanged = ("", "")
     for changes, options, told in (
         ((f'catalogue = "{CATALOGUE}"', ""), (), "there is no catalogue"),
         ((CONTRACTS, "[exchange.contracts.C-9]\n"), (), "nothing can be ordered"),
         (unchanged, ("--contract", "C-999"), "C-999"),
         (unchanged, ("--output", "orders"), "exists already"),
         (unchanged, ("--catalogue", "nowhere"), "nowhere"),
-        ((MAPPINGS, '[results]\nmappings = "nowhere"\n'), (), "nowhere"),
     ):
         configure(lab, changes)
         done = cli("rehearse", "--orders", "2", *options)

@@ -9,13 +9,12 @@ from typing import Any
 
 import pytest
 
-from lab_agent.domain import jobs
 from lab_agent.domain.failure_causes import FailureCause
-from lab_agent.domain.ids import LineKey, OrderKey, ReportKey, ResourceId
+from lab_agent.domain.ids import LineKey, OrderKey, ReportKey
 from lab_agent.domain.job_records import JobKind, NewJob, ServiceMessage
 from lab_agent.domain.records import Event, LineRecord, OrderRecord
 from lab_agent.domain.report_records import ReportRecord
-from lab_agent.domain.state_machines import JobState, LineState, OrderState, ReportState, WorkOrderState
+from lab_agent.domain.state_machines import JobState, LineState, ReportState, WorkOrderState
 from lab_agent.domain.values import Identifier
 from lab_agent.domain.work_orders import WorkOrder
 from tests.harness.paths import CATALOGUE
@@ -23,14 +22,12 @@ from tests.integration.cli.conftest import Cli, LaboratoryFolder
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 ORDER, OTHER, LINE, REPORT = OrderKey("RAAA"), OrderKey("RBBB"), LineKey("LAAA"), ReportKey("PAAA")
-
-
 BODY = b'{"kind":"report","value":1.20}'
 
 
-def effect(kind: JobKind, once: str) -> NewJob:
+def effect(kind: JobKind, once: str, **fields: Any) -> NewJob:
     payload = {"adapter": "folder", "reopened": 0} if kind is JobKind.SUBMIT_ORDER else {}
-    return NewJob(kind=kind, dedup_key=once, ordering_key=once, target=ORDER, order=ORDER, payload=payload, due_at=NOW)
+    return NewJob(kind=kind, dedup_key=once, ordering_key=once, target=ORDER, order=ORDER, payload=payload, due_at=NOW, **fields)
 
 
 def seed(uow) -> None:
@@ -69,7 +66,6 @@ def number(cli, kind: str) -> str:
 
 
 def test_orders_listed_newest_first_filtered_and_paged(cli, seeded):
-    """As a table for people and as JSON for programs."""
     assert [order["order"] for order in cli("orders", "list", "--json").json()] == [OTHER, ORDER]
     lines = cli("orders", "list").out.splitlines()
     assert lines[0].split()[:4] == ["order", "state", "contract", "requisition"]
@@ -83,9 +79,7 @@ def test_orders_listed_newest_first_filtered_and_paged(cli, seeded):
 
 def test_order_shown_with_lines_jobs_results_timeline(cli, seeded):
     shown = cli("orders", "show", ORDER).out
-    for part in ("REQ-1", "no label on the tube", "042.036", "submit_order", "R-1", "order seen", "Laboratory systems"):
-        assert part in shown
-    for part in ("micro", "handed_over", "M-7", "1/1"):
+    for part in ("REQ-1", "no label on the tube", "042.036", "submit_order", "R-1", "order seen", "micro", "handed_over", "M-7"):
         assert part in shown
     detail = cli("orders", "show", ORDER, "--json").json()
     assert (detail["requisition"], detail["lines"][0]["output"]) == ("REQ-1", ["no label on the tube"])
@@ -118,15 +112,13 @@ def test_uncertain_job_dismissed_with_reason(cli, seeded):
     handover = number(cli, "submit_order")
     assert cli("outbox", "dismiss", handover).code == 2, "a reason is needed"
     assert cli("outbox", "dismiss", handover, "--note", "patient went home").code == 0
-    assert handover not in {str(each["job"]) for each in cli("outbox", "list", "--json").json()}
     ended = {str(each["job"]): each["state"] for each in cli("outbox", "list", "--all", "--json").json()}
     assert ended[handover] == "dismissed"
 
 
 def test_results_shown_with_exact_digits(cli, seeded):
-    (listed,) = cli("results", "list", "--json").json()
+    (listed,) = cli("results", "list", "--state", "received", "--json").json()
     assert (listed["result"], listed["state"], listed["from"]) == (REPORT, "received", "folder")
-    assert "R-1" in cli("results", "list", "--state", "received").out
     done = cli("results", "show", REPORT, "--json")
     assert (json.loads(done.out)["content"]["kind"], "1.20" in done.out) == ("report", True)
     assert "1.20" in cli("results", "show", REPORT).out
@@ -148,15 +140,15 @@ def test_job_shown_with_cause_and_service_words(cli, seeded):
     assert (plain.code, "service said" in plain.out) == (0, False)
     seeded.write(failing)
     job = number(cli, "submit_order")
-    shown = cli("outbox", "show", job)
-    assert shown.code == 0
+    shown = cli("outbox", "show", job).out
     for part in ("submit_order", "outcome_unknown", "does not confirm", "hands the order", "Anna Sample is unknown"):
-        assert part in shown.out
+        assert part in shown
     as_json = cli("outbox", "show", job, "--json").json()
-    assert as_json["service_said"] == "error processing: Anna Sample is unknown"
-    assert as_json["said_before"].startswith("attempt 1 at ")
+    assert (as_json["service_said"], as_json["failing_since"]) == (
+        "error processing: Anna Sample is unknown",
+        NOW.isoformat(),
+    )
     assert as_json["said_before"].endswith("422: busy")
-    assert as_json["failing_since"] == NOW.isoformat()
     assert "attempt 2: POST was answered with 422. The service said: error processing" in cli("orders", "show", ORDER).out
     for args in (("outbox", "list", "--json"), ("outbox", "list"), ("orders", "show", ORDER, "--json")):
         assert "Anna Sample" not in cli(*args).out
@@ -167,12 +159,10 @@ def test_purge_is_counted_then_done(cli, lab):
     lab.write(lambda uow: uow.vault.save_document(b"%PDF", "application/pdf", at=old))
     counted = {each["name"]: each for each in cli("purge", "--dry-run", "--json").json()["classes"]}
     assert counted["documents"]["number"] == 1
-    assert "documents" in cli("purge", "--dry-run").out
     assert cli("purge").code == 2
     assert cli("purge", "--yes", "--json").json()["documents"] == 1
     (noted,) = cli("audit", "list", "--json").json()
     assert (noted["action"], noted["details"]) == ("data_purged", '{"documents":1}')
-    assert "Removed" not in cli("purge", "--yes").out
 
 
 @pytest.mark.parametrize("left", ["lab.db.mark", "lab.db.lock", "lab.db-wal"])
@@ -216,22 +206,13 @@ def test_database_moves_to_postgresql(cli, seeded, lab, postgres_url, is_asked):
     assert again.code == 2, "it is PostgreSQL already"
 
 
-KEY = OrderKey("R000000000000001")
-
-
-def add_handover(uow: Any) -> None:
-    order = OrderRecord(key=KEY, task_id=ResourceId("1"), state=OrderState.FETCHED, seen_at=NOW, changed_at=NOW)
-    uow.orders.add(order)
-    uow.jobs.add(jobs.submit_order(KEY, "folder", NOW))
-
-
 def claim(uow: Any) -> int:
     kinds = frozenset({JobKind.SUBMIT_ORDER})
     return len(uow.jobs.claim({kinds: 9}, owner="w", now=datetime.now(UTC), lease=timedelta(minutes=1)))
 
 
 def test_pauses_and_resumes_a_system(cli: Cli, lab: LaboratoryFolder) -> None:
-    lab.write(add_handover)
+    lab.write(lambda uow: uow.jobs.add(effect(JobKind.SUBMIT_ORDER, "handover", system="folder")))
     done = cli("adapter", "pause", "folder", "--reason", "a new server", "--by", "ana")
     assert (done.code, "lab-agent adapter resume folder" in done.out) == (0, True)
     assert lab.write(claim) == 0
