@@ -39,18 +39,6 @@ async def test_orders_are_followed_to_their_results(harness: ProcessHarness) -> 
     assert re.search(r"TEST-one-one-1: order completed; lines: 2 completed \(\d+\.\d s\)", out)
 
 
-async def test_order_that_takes_longer_is_taken_up_again(harness: ProcessHarness) -> None:
-    code, out, err = await order(harness, "--tests", "001.001", "--timeout", "1")
-    assert code == 1
-    assert "0 of 1 orders completed." in out
-    task = re.search(r"lab-sandbox order (--watch \S+)", err)
-    assert task is not None, err
-    await harness.start_agent()
-    code, out, _ = await order(harness, *task[1].split())
-    assert code == 0
-    assert "final report" in out
-
-
 async def test_order_of_the_guide_is_accepted_and_completed(harness: ProcessHarness) -> None:
     """docs/sandbox.md: the complete order that a partner sends by hand."""
     await harness.start_agent()
@@ -68,13 +56,3 @@ async def test_order_of_the_guide_is_accepted_and_completed(harness: ProcessHarn
             return any((each["level"], each["status"]) == ("order", "completed") for each in await client.notifications())
 
         await wait_until(is_told_completed, "the order of the guide is completed")
-
-
-async def test_order_that_cannot_be_placed_is_explained(harness: ProcessHarness) -> None:
-    """By a test that is unknown, and by faults that the service does not take."""
-    code, _, err = await order(harness, "--tests", "001.001,999.999")
-    assert (code, err) == (2, "not offered now under contract C-100: 999.999\n")
-    code, out, err = await order(harness, "--faults", "config/sandbox-faults.toml")
-    assert code == 2
-    assert "lab-sandbox run --fault-admin" in err
-    assert "sent" not in out

@@ -11,14 +11,12 @@ import signal
 import subprocess
 from base64 import b64encode
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any
-
-import httpx
 
 from lab_sandbox.demo.lis.transport_files import write_atomically
 from lab_sandbox.demo.processes import ProcessGroup, Program, RunningProgram, program_path
@@ -128,27 +126,6 @@ class ProcessHarness:
     def log_lines(self, text: str) -> list[str]:
         log = self.workspace.logs / "agent.log"
         return [line for line in log.read_text().splitlines() if text in line] if log.exists() else []
-
-    def poll_count(self) -> int:
-        """How often the agents have polled, or asked a service that answers nothing whether it does again."""
-        return self.count_reached("before requested_order_tasks") + self.count_reached("before answers")
-
-    def count_reached(self, point: str) -> int:
-        log = self.workspace.agent_settings.with_name(CRASH_LOG)
-        return log.read_text().splitlines().count(point) if log.exists() else 0
-
-    async def set_faults(self, *faults: Mapping[str, Any]) -> None:
-        """Let the exchange service fail so from now on; without any, it works. It needs `fault_admin` in its settings."""
-        await self._call_fault_admin("PUT", {"faults": faults})
-
-    async def count_faults(self) -> int:
-        return sum(each["fired"] for each in (await self._call_fault_admin("GET"))["faults"])
-
-    async def _call_fault_admin(self, method: str, body: Json | None = None) -> Any:
-        async with httpx.AsyncClient(base_url=self.workspace.service_url, trust_env=False, timeout=DEADLINE) as client:
-            answer = await client.request(method, "sandbox/faults", json=body)
-            answer.raise_for_status()
-            return answer.json()
 
     async def run_command(self, *words: str) -> None:
         await self._programs.run_to_end(Program(" ".join(words[:2]), (program_path(words[0]), *words[1:])), DEADLINE)

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from lab_agent.domain.lab_messages import LabRejection, LabReport, ObservationStatus, ReportStatus
+from lab_agent.domain.lab_messages import LabRejection, LabReport, ReportStatus
 from lab_agent.serialization import load_message
-from lab_sandbox.demo.lis.messages import STAGES, SimulatorBehaviour
+from lab_sandbox.demo.lis.messages import SimulatorBehaviour
 from lab_sandbox.demo.lis.simulator import LisSimulator, SimulatorFolders
 from lab_sandbox.partner.errors import Json, encode
 
@@ -69,22 +69,6 @@ def test_every_test_gets_final_report_with_pdf(folders: SimulatorFolders):
     (wide,) = [one for one in results(folders) if isinstance(one, LabReport) and not one.lines]
     assert wide.completes == ()
     assert (folders.results / str(wide.documents[0].file)).read_bytes().startswith(b"%PDF-")
-
-
-def test_culture_reported_in_three_versions(folders: SimulatorFolders):
-    """Each when its stage is released."""
-    write_order(folders, order("050.002"))
-    lis = simulator(folders)
-    for version in range(1, len(STAGES) + 1):
-        lis.run_once()
-        found = reports(folders)
-        assert [one.version for one in found] == list(range(1, version + 1))
-        if version < 3:
-            (folders.released_stages / f"R-1.{STAGES[version]}").touch()
-    assert [one.status for one in found] == [ReportStatus.PRELIMINARY, ReportStatus.FINAL, ReportStatus.FINAL]
-    assert {one.report_id for one in found} == {"L1"}
-    assert found[2].observations[0].status is ObservationStatus.AMENDED
-    assert found[1].observations[1] == found[2].observations[1]
 
 
 def test_haemolysed_specimen_rejected_and_others_reported(folders: SimulatorFolders):

@@ -7,40 +7,18 @@ from typing import Any
 
 import pytest
 
-from lab_agent.crypto import new_key
+from tests.acceptance.deployment.test_install_docs import write_site
 from tests.harness.paths import ROOT
+from tests.harness.programs import free_port
 from tests.harness.proof import in_full
 
-SETTINGS = """
-[exchange]
-base_url = "http://127.0.0.1:9/"
-lab_codes_url = "http://codes.lab.example"
-laboratory = "our-guid"
-[exchange.oauth]
-grant = "client_credentials"
-auth_url = "http://127.0.0.1:9"
-client_id = "client"
-[store]
-url = "sqlite:////var/lib/lab-agent/lab-agent.db"
-[lis.folder]
-orders = "/var/lib/lab-agent/orders"
-results = "/var/lib/lab-agent/results"
-[backup]
-folder = "/var/backups/lab-agent"
-[notify.webhook.chat]
-template = "mattermost"
-"""
 LOOK = "from lab_agent.systemd_units import find_failure; print('FOUND', find_failure('lab-agent-backup.service'))"
-CREDENTIALS = ("store.encryption_keys", "exchange.oauth.client_secret", "notify.webhook.chat.url")
 
 
 def prepare(machine: Any) -> None:
-    """Install the package, and write settings, secrets, and a unit that looks out of the agent's sandbox."""
+    """Install the package, with settings, secrets, and a unit that looks out of the agent's sandbox."""
     machine.shell("apt install -y ./lab-agent_*.deb")
-    folder = machine.folder / "etc" / "lab-agent"
-    (folder / "lab-agent.toml").write_text(SETTINGS)
-    for name, value in zip(CREDENTIALS, (new_key(), "a secret", "https://chat.example/hook"), strict=True):
-        (folder / "credentials" / name).write_text(value)
+    write_site(machine, None, service=9, api=free_port(), status=free_port())
     units = machine.folder / "etc" / "systemd" / "system"
     own = (ROOT / "systemd" / "lab-agent.service").read_text().replace("Type=notify", "Type=oneshot").splitlines()
     dropped = ("ExecStart", "ExecReload", "Restart", "Watchdog", "StartLimit")

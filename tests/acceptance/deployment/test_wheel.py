@@ -123,17 +123,6 @@ def test_wheel_and_sdist_have_all_files(installation: Installation) -> None:
 
 
 @pytest.mark.slow
-def test_links_of_installed_pages_lead_somewhere(installation: Installation) -> None:
-    """To settings, units, the changelog and other pages; what only the project has is not installed."""
-    share = installation.purelib / "lab_agent" / "share"
-    for page in [*share.glob("docs/*.md"), *share.glob("systemd/*.md")]:
-        for target in re.findall(r"\]\(([^)#:]+?)(?:#[^)]*)?\)", page.read_text()):
-            path = (page.parent / target).resolve()
-            assert path.exists() or not path.is_relative_to(share), f"{page.name} links to {target}"
-            assert path.is_relative_to(share) or (ROOT / path.name).exists(), f"{page.name} links to {target}"
-
-
-@pytest.mark.slow
 def test_documented_first_steps_work(installation: Installation) -> None:
     """README: init, db upgrade, check. What the settings name is there."""
     installation.lab_agent(INIT)
@@ -142,11 +131,3 @@ def test_documented_first_steps_work(installation: Installation) -> None:
     settings = tomllib.loads((installation.work / "lab-agent.toml").read_text())
     named = [settings["api"]["catalogue"], settings["results"]["mappings"], *settings["lis"]["folder"].values()]
     assert [name for name in named if not (installation.work / name).exists()] == []
-
-
-@pytest.mark.slow
-def test_translation_and_sample_found_without_checkout(installation: Installation) -> None:
-    code = "from lab_agent.rules.translations import load_messages; print(len(load_messages('de', None)))"
-    assert int(run(installation.programs / "python", "-c", code, cwd=installation.work)) > 20
-    installation.lab_agent("catalogue template sample --sample")
-    assert (installation.work / "sample" / "items.csv").is_file()

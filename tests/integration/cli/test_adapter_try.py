@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from base64 import b64encode
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ import pytest
 
 from lab_agent.domain.state_machines import LineState
 from tests.harness.dialects import ORDER, Dialect, line_key, put_order
-from tests.harness.documents import PDF
 from tests.integration.cli.conftest import SETTINGS, Cli, LaboratoryFolder
 
 MESSAGE = (
@@ -93,20 +91,11 @@ def test_part_meets_its_order_and_nothing_is_touched(cli: Cli, connected: Labora
     assert done.code == 0
     assert (part["fate"], part["order"], part["lines"]) == ("delivered", ORDER, [line_key(0)])
     assert part["observations"][0] | {"sent_as": "718-7", "value": "13.20 g/dL", "status": "final"} == part["observations"][0]
+    assert part["not_sent"] == ["the comment of HGB (results.send_notes)", "N of HGB (results.send_interpretation)"]
     assert connected.write(lambda uow: uow.orders.line(line_key(0))).state is LineState.ACCEPTED  # type: ignore[union-attr]
     assert json.loads(cli("results", "list", "--json").out) == []
     assert (connected.folder / "lab.db").read_bytes() == before
     assert not (connected.folder / "hl7v2").exists()
-
-
-def test_cut_off_document_waits_as_it_would_live(cli: Cli, connected: LaboratoryFolder, message: Path) -> None:
-    for cut, fate in ((0, "delivered"), (9, "waits")):
-        data = b64encode(PDF[: len(PDF) - cut]).decode()
-        document = f"OBX|2|ED|PDF^Report^L||^application^pdf^Base64^{data[:76]}\n{data[76:]}||||||F\r"
-        message.write_text(MESSAGE.format(line=line_key(0)) + document, newline="")
-        (part,) = parts_of(cli, message)
-        assert (part["fate"], part["documents"]) == (fate, 1)
-        assert ("documents[0]: is cut off or damaged" in part["reason"]) == (fate == "waits")
 
 
 def test_unknown_order_is_missing_or_taken_as_named(cli: Cli, connected: LaboratoryFolder, message: Path) -> None:
@@ -170,18 +159,6 @@ def test_unit_without_table_has_its_own_exit_code(cli: Cli, connected: Laborator
     assert (done.code, found["complete"], found["uncoded_units"]) == (3, True, ["g/dL"])
     change(message, ("HGB^", "X^"))
     assert cli("adapter", "hl7v2", "try", str(message)).code == 1
-
-
-def test_comments_texts_and_what_is_not_sent_are_shown(cli: Cli, connected: LaboratoryFolder, message: Path) -> None:
-    change(message, ("seen by Sample", "drawn twice"))
-    (part,) = parts_of(cli, message)
-    not_sent = ["the comment of HGB (results.send_notes)", "N of HGB (results.send_interpretation)"]
-    assert (part["comments"], part["not_sent"]) == (["HGB: drawn twice"], not_sent)
-    connected.config.write_text(connected.config.read_text() + "send_notes = true\nsend_interpretation = true\n")
-    (part,) = parts_of(cli, message)
-    assert (part["comments"], part["not_sent"]) == (["HGB: drawn twice"], [])
-    change(message, ("13.20", "****"))
-    assert "HGB = ****" in cli("adapter", "hl7v2", "try", str(message)).out
 
 
 def test_mistakes_of_use_have_their_own_exit_code(cli: Cli, message: Path) -> None:

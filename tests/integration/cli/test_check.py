@@ -192,19 +192,6 @@ def test_low_or_exhausted_label_pools_reported(cli, lab):
     assert said(cli(*OFFLINE))["labels"][0] == "WRONG"
 
 
-@pytest.mark.slow
-def test_unused_second_label_pool_fails_check(cli, lab):
-    assert cli("catalogue", "import", str(CATALOGUE), "--yes").code == 0
-    pools = "".join(
-        f"[[api.pools]]\nname='{name}'\npattern='{pattern}'\nlast=999\nwarn_below=10\nsecond=true\n"
-        for name, pattern in (("serves", "9###-####"), ("useless", "###-####"))
-    )
-    edit(lab, "[api]", f"{pools}[api]")
-    lines = json.loads(cli(*OFFLINE).out)["checks"]  # two are about each pool
-    (wrong,) = [line for line in lines if line["name"].startswith("labels") and line["status"] == "WRONG"]
-    assert (wrong["name"], "000-000-000, 0000-0000" in wrong["hint"]) == ("labels useless", True)
-
-
 def test_removed_table_of_a_system_with_open_lines_is_wrong(cli, lab):
     """Its results would not be read any more, and nobody would be told."""
     now = datetime.now(UTC)
@@ -268,15 +255,13 @@ def test_unit_is_tried_as_it_runs(installed: Callable[..., dict[str, str]]) -> N
 
 
 @pytest.mark.slow
-def test_mends_name_the_command_of_the_installation(
-    installed: Callable[..., dict[str, str]], cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """In errors and in hints."""
-    installed({API: KEYS, BACKUP: KEYS})
-    (tmp_path / "bin" / "lab-agentctl").touch(0o755)
-    monkeypatch.setenv("LAB_AGENT_CONFIG", str(tmp_path / "etc" / "lab-agent" / "lab-agent.toml"))
-    hinted = cli("orders", "list")
-    assert "`lab-agentctl db upgrade`" in hinted.err
-    checked = cli("check", "--offline")
-    assert "`lab-agentctl api-token create NAME`" in checked.out
-    assert "`lab-agent " not in checked.out + hinted.err
+def test_unused_second_label_pool_fails_check(cli, lab):
+    assert cli("catalogue", "import", str(CATALOGUE), "--yes").code == 0
+    pools = "".join(
+        f"[[api.pools]]\nname='{name}'\npattern='{pattern}'\nlast=999\nwarn_below=10\nsecond=true\n"
+        for name, pattern in (("serves", "9###-####"), ("useless", "###-####"))
+    )
+    edit(lab, "[api]", f"{pools}[api]")
+    lines = json.loads(cli(*OFFLINE).out)["checks"]  # two are about each pool
+    (wrong,) = [line for line in lines if line["name"].startswith("labels") and line["status"] == "WRONG"]
+    assert (wrong["name"], "000-000-000, 0000-0000" in wrong["hint"]) == ("labels useless", True)

@@ -370,23 +370,9 @@ def test_invalid_settings_are_told_since_their_file_was_changed(cli: Any, lab: A
 
 def test_status_begins_with_its_verdict(cli: Any, lab: Any) -> None:
     save(lab, make_worker(started_at=datetime.now(UTC)))
-    works = cli("status")
-    assert (works.code, works.out.splitlines()[0]) == (0, "Works: nothing waits for a person.")
-    assert [line for line in works.out.splitlines() if line.startswith("agent ") and socket.gethostname() in line]
+    first, *rest = cli("status").out.splitlines()
+    assert first == "Works: nothing waits for a person."
+    assert [line for line in rest if line.startswith("agent ") and socket.gethostname() in line]
     open_alert(lab, ConditionId.LABELS_LOW, datetime.now(UTC), subject="one")
     waits = cli("status")
     assert (waits.code, waits.out.splitlines()[0]) == (1, "1 thing needs a person.")
-
-
-def test_status_is_drawn_again_until_interrupted(cli: Any, lab: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    drawn = []
-
-    def interrupt_the_second(seconds: float) -> None:
-        drawn.append(seconds)
-        if len(drawn) == 2:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr("lab_agent.cli.status.time.sleep", interrupt_the_second)
-    done = cli("status", "--watch", "--every", "7")
-    assert (done.code, drawn) == (0, [7.0, 7.0])
-    assert "last poll" in done.out

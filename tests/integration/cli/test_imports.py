@@ -142,17 +142,6 @@ def test_shell_is_offered_what_may_follow(shell: str, typed: str) -> None:
     assert "status" not in done.stdout
 
 
-def test_script_names_program_variable_and_what_is_typed(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for shell in _QUESTIONS:
-        done = cli("completion", shell)
-        assert (done.code, f"{COMPLETION_VARIABLE}=complete_{shell}" in done.out) == (0, True)
-    assert cli("completion", "tcsh").code == 2
-    (tmp_path / "lab-agentctl").touch(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    monkeypatch.setenv("LAB_AGENT_CONFIG", "/etc/lab-agent-stage/lab-agent.toml")
-    assert "lab-agentctl" in cli("completion", "bash").out.split()
-
-
 @pytest.mark.parametrize("shell", _QUESTIONS)
 def test_script_is_accepted_by_its_shell(cli: Cli, tmp_path: Path, shell: str) -> None:
     if shutil.which(shell) is None:

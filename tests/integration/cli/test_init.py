@@ -114,22 +114,6 @@ def test_wrong_answer_leaves_no_file(cli, tmp_path, options, code, told):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_paths_written_are_absolute(cli, tmp_path):
-    given = {"--catalogue": "ours", "--orders": "out", "--store": "sqlite:///data/lab.db"}
-    assert cli("init", *words(COMMON | PASSWORD | given), *CONTRACTS, "--no-ask").code == 0
-    settings = load_settings(tmp_path / "lab-agent.toml", {})
-    assert settings.store.url == f"sqlite:///{tmp_path}/data/lab.db"
-    assert (settings.api.catalogue, settings.results.mappings) == (tmp_path / "ours", tmp_path / "mappings")
-    folders = [settings.lis.tables["folder"][key] for key in ("orders", "results")]
-    assert folders == [str(tmp_path / "out"), str(tmp_path / "lis" / "results")]
-    given = HL7V2 | {"--store": "postgresql://lab@localhost/lab"}
-    assert cli("init", *words(COMMON | PASSWORD | given), *CONTRACTS, "--no-ask", "--force").code == 0
-    settings = load_settings(tmp_path / "lab-agent.toml", {})
-    assert settings.store.url == "postgresql://lab@localhost/lab"
-    assert settings.lis.tables["hl7v2"]["folder"] == str(tmp_path / "lis" / "hl7v2")
-    assert settings.lis.tables["hl7v2"]["mapping"] == str(tmp_path / "hl7v2-map.toml")
-
-
 def test_without_terminal_all_missing_options_listed(cli):
     done = cli("init", "--base-url", "https://exchange.example")
     named = ("--lab-codes-url", "--laboratory", "--grant", "--contract", "--client-secret")

@@ -166,12 +166,3 @@ def test_daemon_rejects_impossible_rule_settings(cli: Cli, lab: LaboratoryFolder
         lab.config.write_text(f"{text}\n{setting}\n", encoding="utf-8")
         done = cli("run")
         assert (done.code != 0, said in done.err) == (True, True), setting
-
-
-def test_rejection_reasons_use_configured_language(cli: Cli, lab: LaboratoryFolder) -> None:
-    put_order(lab, OrderState.HELD)
-    folder = ROOT / "config" / "messages"
-    text = lab.config.read_text(encoding="utf-8")
-    lab.config.write_text(f'{text}\n[rules]\nmessages = "de"\nmessages_folder = "{folder}"\n', encoding="utf-8")
-    output = cli("orders", "judge", KEY, "--json").json()
-    assert "liegt kein Leistungsverzeichnis vor" in output["held_because"]

@@ -124,14 +124,6 @@ def test_pool_that_does_not_last_the_day_is_found(cli: Cli, lab: LaboratoryFolde
 
 
 @pytest.mark.slow
-def test_agent_that_only_observes_so_far_is_rehearsed_as_if_it_worked(cli: Cli, lab: LaboratoryFolder) -> None:
-    """Also one without tables: results are delivered as they are."""
-    configure(lab, more='[worker]\nmode = "observe"\nignore_before = 2099-01-01T00:00:00Z\n')
-    day = rehearsed(cli, "--orders", "5", code=0)
-    assert day["numbers"]["completed"] == day["numbers"]["results"] == 5
-
-
-@pytest.mark.slow
 def test_catalogue_that_is_named_is_taken_instead(cli: Cli, lab: LaboratoryFolder) -> None:
     configure(lab)
     shutil.copytree(CATALOGUE, lab.folder / "new")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -192,19 +191,6 @@ def job_states(cli: Cli) -> list[JobState]:
     return [JobState(each["state"]) for each in cli("outbox", "list", "--all", "--json").json()]
 
 
-def test_causes_are_listed_with_number_age_and_words(cli: Cli, lab: LaboratoryFolder) -> None:
-    assert json.loads(cli("status", "--json").out)["numbers"]["causes"] == []
-    add_failed_jobs(lab, JobKind.UPDATE_LINE_TASK, 3)
-    add_held_orders(lab, "tube.label-in-use", 2)
-    found = {each["cause"]: each for each in json.loads(cli("status", "--json").out)["numbers"]["causes"]}
-    assert {cause: (each["number"], each["condition"]) for cause, each in found.items()} == {
-        "write_rejected": (3, "jobs.write_rejected"),
-        "tube.label-in-use": (2, "orders.held"),
-    }
-    (line,) = (each for each in cli("status").out.splitlines() if each.startswith("cause tube.label-in-use "))
-    assert line.endswith("Orders are held: the barcode is in use for another patient")
-
-
 def test_jobs_of_a_cause_are_retried_after_a_question(cli: Cli, lab: LaboratoryFolder) -> None:
     add_failed_jobs(lab, JobKind.UPDATE_LINE_TASK, 3)
     command = ("outbox", "retry", "--cause", "write_rejected")
@@ -216,17 +202,6 @@ def test_jobs_of_a_cause_are_retried_after_a_question(cli: Cli, lab: LaboratoryF
     done = cli(*command, stdin="y\n", terminal=True)
     assert (done.code, "done: 3" in done.out) == (0, True)
     assert set(job_states(cli)) == {JobState.DUE}
-
-
-def test_jobs_of_one_system_or_kind_are_dismissed(cli: Cli, lab: LaboratoryFolder) -> None:
-    for adapter in ("chemistry", "serology"):
-        add_failed_jobs(lab, JobKind.CANCEL_AT_LIS, 2, adapter=adapter)
-    add_failed_jobs(lab, JobKind.UPDATE_LINE_TASK, 1)
-    dismiss = ("outbox", "dismiss", "--cause", "write_rejected", "--note", "by hand", "--yes", "--json")
-    assert cli(*dismiss, "--system", "chemistry").json() == {"done": 2, "left_out": []}
-    assert cli(*dismiss, "--kind", "update_line_task").json() == {"done": 1, "left_out": []}
-    assert cli(*dismiss, "--system", "chemistry").json() == {"done": 0, "left_out": []}
-    assert sorted(job_states(cli)) == [JobState.DEAD_LETTER] * 2 + [JobState.DISMISSED] * 3
 
 
 def test_unknown_cause_is_wrong_usage(cli: Cli, lab: LaboratoryFolder) -> None:
@@ -254,20 +229,6 @@ def test_held_orders_of_a_cause_are_assessed_now(cli: Cli, lab: LaboratoryFolder
     assert [each["by"] for each in events if each["by"]] == ["ann"]
 
 
-@pytest.mark.parametrize("of", ["orders", "results"])
-def test_what_needs_a_look_is_not_released_together(cli: Cli, lab: LaboratoryFolder, of: str) -> None:
-    """Which causes they are is decided where they are released."""
-    add_held_orders(lab, "tube.label-in-use", 2)
-    add_waiting_results(lab, ReportState.HELD, HoldReason.PATIENT_MISMATCH, 2)
-    cause, why = {
-        "orders": ("tube.label-in-use", "the tubes of each have to be looked at"),
-        "results": (HoldReason.PATIENT_MISMATCH, "the patient of each has to be compared"),
-    }[of]
-    done = cli(of, "release", "--cause", cause, "--note", "go", "--yes")
-    assert (done.code, "2 left as they are: " in done.out, why in done.out) == (0, True, True), done
-    assert [each["state"] for each in cli(of, "list", "--json").json()] == ["held", "held"]
-
-
 def test_results_of_a_cause_are_dismissed(cli: Cli, lab: LaboratoryFolder) -> None:
     add_waiting_results(lab, ReportState.UNMATCHED, None, 2)
     add_waiting_results(lab, ReportState.HELD, HoldReason.QUESTION, 1)
@@ -276,3 +237,22 @@ def test_results_of_a_cause_are_dismissed(cli: Cli, lab: LaboratoryFolder) -> No
     assert (refused.code, "2 × result: each is never delivered" in refused.out) == (2, True)
     assert cli(*dismiss, "--yes", "--json").json() == {"done": 2, "left_out": []}
     assert [each["cause"] for each in cli("results", "list", "--waiting", "--json").json()] == ["question"]
+
+
+def test_jobs_of_one_system_or_kind_are_dismissed(cli: Cli, lab: LaboratoryFolder) -> None:
+    for adapter in ("chemistry", "serology"):
+        add_failed_jobs(lab, JobKind.CANCEL_AT_LIS, 2, adapter=adapter)
+    add_failed_jobs(lab, JobKind.UPDATE_LINE_TASK, 1)
+    dismiss = ("outbox", "dismiss", "--cause", "write_rejected", "--note", "by hand", "--yes", "--json")
+    assert cli(*dismiss, "--system", "chemistry").json() == {"done": 2, "left_out": []}
+    assert cli(*dismiss, "--kind", "update_line_task").json() == {"done": 1, "left_out": []}
+    assert cli(*dismiss, "--system", "chemistry").json() == {"done": 0, "left_out": []}
+    assert sorted(job_states(cli)) == [JobState.DEAD_LETTER] * 2 + [JobState.DISMISSED] * 3
+
+
+def test_what_needs_a_look_is_not_released_together(cli: Cli, lab: LaboratoryFolder) -> None:
+    for cause in ("tube.label-in-use", "no_contract"):
+        add_held_orders(lab, cause, 2)
+        done = cli("orders", "release", "--cause", cause, "--note", "go", "--yes")
+        assert (done.code, "2 left as they are: " in done.out) == (0, True), done
+    assert len(cli("orders", "list", "--state", "held", "--json").json()) == 4

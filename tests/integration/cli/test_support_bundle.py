@@ -119,13 +119,6 @@ def test_file_is_private_and_never_overwritten_nor_needs_a_database(cli: Cli, ca
     assert json.loads(make_bundle(cli, canaries)["schema.json"])["problem"]
 
 
-def test_log_folder_names_newest_log(cli: Cli, lab: LaboratoryFolder) -> None:
-    (lab.folder / "lab-agent.log").write_text('{"event": "started"}\n')
-    lab.config.write_text(lab.config.read_text() + f'[monitoring]\nlog_folder = "{lab.folder}"\n')
-    assert cli("support-bundle", "--to", "bundle.tar.gz").code == 0
-    assert '{"event": "started"}' in members(lab.folder / "bundle.tar.gz")["log.txt"]
-
-
 def test_only_the_end_of_a_long_log(tmp_path: Path) -> None:
     log = tmp_path / "long.log"
     log.write_text("".join(f'{{"event": "step", "n": {n}}}\n' for n in range(6000)))

@@ -59,27 +59,6 @@ def test_example_names_exactly_the_known_keys():
     }
 
 
-def test_example_shows_defaults():
-    """An uncommented key that has a default shows that default."""
-    settings = load_settings(EXAMPLE, {})
-    defaults = {
-        key.path: key.field.get_default(call_default_factory=True)
-        for key in iter_keys(Settings)
-        if not key.field.is_required() and NAME_PLACEHOLDER not in key.path and ARRAY_SUFFIX not in key.path
-    }
-    folder = FolderSettings.model_validate({k: v for k, v in settings.lis.tables["folder"].items() if k != "adapter"})
-    assert folder == FolderSettings(orders=folder.orders, results=folder.results)
-    wrong = {}
-    for path, default in defaults.items():
-        value = settings
-        for name in path.split("."):
-            value = getattr(value, name)
-        if default is not None and value != default and not hasattr(value, "model_fields"):
-            wrong[path] = value
-    examples_of_its_own = {"exchange.contracts", "api.tokens", "api.basic", "api.pools"}
-    assert wrong.keys() <= examples_of_its_own
-
-
 def test_demo_settings_are_valid():
     assert set(load_settings(CONFIG / "sandbox.toml", {}).exchange.contracts) == {"C-100", "C-200"}
 
