@@ -88,19 +88,6 @@ def test_daemon_imports_what_is_configured_at_its_start(lab: LaboratoryFolder) -
     assert "reportlab" in imported(_RUN_DAEMON, str(lab.config))
 
 
-@pytest.mark.parametrize("command", [("check",), ("adapter", "list")])
-@pytest.mark.slow
-def test_adapter_without_its_library_is_reported(
-    cli: Any, lab: LaboratoryFolder, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
-) -> None:
-    monkeypatch.setitem(sys.modules, "lab_agent.lis.sql.adapter", None)
-    monkeypatch.delitem(sys.modules, "lab_agent.lis.sql", raising=False)
-    lab.config.write_text(lab.config.read_text() + '[lis.sql]\nurl = "sqlite:///lis.db"\n')
-    done = cli(*command)
-    assert done.code == 1
-    assert "lab_agent.lis.sql.adapter" in done.out
-
-
 def lazy_commands(command: Any) -> list[tuple[LazyCommand, Any]]:
     """All that are imported when they are called, with what they are."""
     inner = getattr(load_command(command), "commands", {}).values()

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
 
-from lab_agent.cli import progress
 from lab_agent.domain.ids import OrderKey, ResourceId
 from lab_agent.domain.records import Event, OrderRecord
 from lab_agent.domain.state_machines import OrderState
 from lab_agent.domain.values import Identifier
 from lab_agent.ports.repositories import UnitOfWork
-from lab_agent.settings.root import load_settings
-from lab_agent.store.backups import list_backups, make_backup, restore_backup
 from tests.harness.pseudo_terminal import run_at_terminal
 from tests.integration.cli.conftest import Cli, LaboratoryFolder
 
@@ -88,19 +84,3 @@ def test_partners_text_is_escaped_on_the_terminal(cli: Cli, lab: LaboratoryFolde
             assert "\\u001b" in shown, command
     (found,) = json.loads(cli("orders", "list", "--json").out)
     assert HOSTILE in found.values()
-
-
-@pytest.mark.parametrize("encrypt", [False, True])
-def test_backup_and_restore_tell_how_far_they_are(lab: LaboratoryFolder, encrypt: bool) -> None:
-    settings = load_settings(lab.config, requires_login=False).store
-
-    def check(work: Callable[[progress.Tell], object]) -> None:
-        told: list[tuple[int, int]] = []
-        work(lambda done, total: told.append((done, total)))
-        shares = [done / total for done, total in told]
-        assert len(shares) > 1
-        assert all(0 < share <= 1 for share in shares)
-
-    check(lambda tell: make_backup(settings, lab.folder / "b", NOW, encrypt=encrypt, tell=tell))
-    (made,) = list_backups(lab.folder / "b")
-    check(lambda tell: restore_backup(settings, made.path, NOW, tell=tell))
