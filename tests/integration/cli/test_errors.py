@@ -1,6 +1,7 @@
 """Errors: one clear sentence on standard error, exit code 1; wrong usage is 2; never a trace."""
 
 import re
+import sys
 from importlib.metadata import version
 
 import typer
@@ -51,12 +52,15 @@ def test_internal_error_shows_location_without_data(cli, monkeypatch):
     assert (done.code, told) == (1, [True, True, False])
 
 
-def test_adapter_list_explains_unavailable_adapter(cli, lab):
+def test_adapter_list_explains_unavailable_adapter(cli, lab, monkeypatch):
+    monkeypatch.setitem(sys.modules, "lab_agent.lis.sql.adapter", None)  # as without a library
+    monkeypatch.delitem(sys.modules, "lab_agent.lis.sql", raising=False)
     (there,) = cli("adapter", "list", "--json").json()
     assert there == {**there, "name": "folder", "adapter": "folder", "loaded": True, "default": True, "reason": None}
-    lab.config.write_text(lab.config.read_text() + '[lis.other]\nadapter = "foldr"\n')
+    lab.config.write_text(lab.config.read_text() + '[lis.other]\nadapter = "foldr"\n[lis.sql]\nurl = "sqlite:///lis.db"\n')
     done = cli("adapter", "list")
-    assert (done.code, "did you mean 'folder'?" in done.out) == (1, True)
+    told = [each in done.out for each in ("did you mean 'folder'?", "lab_agent.lis.sql.adapter")]
+    assert (done.code, told) == (1, [True, True])
 
 
 def test_rules_listed_with_configured_severity(cli, lab):
