@@ -124,7 +124,6 @@ def correct(harness: ProcessHarness, order: str, line: str, version: int) -> Non
 
 
 async def waiting(harness: ProcessHarness) -> bool:
-    """Whether result files lie there that nobody has taken."""
     return any(harness.workspace.results.glob("*.json"))
 
 

@@ -21,7 +21,6 @@ GOLDEN_ORDER = ROOT / "tests" / "integration" / "lab_sandbox" / "golden" / "orde
 
 
 async def order(harness: ProcessHarness, *words: str) -> tuple[int, str, str]:
-    """Exit code and output of the command."""
     command = (program_path("lab-sandbox"), "order", "--service", str(harness.workspace.service_settings), *words)
     process = await asyncio.create_subprocess_exec(*command, stdout=PIPE, stderr=PIPE)
     out, err = await asyncio.wait_for(process.communicate(), DEADLINE)

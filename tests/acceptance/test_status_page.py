@@ -86,7 +86,6 @@ class Installation:
         return {each["identifier"][0]["value"].rsplit(".", 1)[-1]: each for each in found}
 
     def search(self, kind: str) -> list[dict[str, Any]]:
-        """All of the clinic's resources of a type."""
         with self.lab.clinic() as clinic:
             address: str | None = f"fhir/{kind}"
             found = []

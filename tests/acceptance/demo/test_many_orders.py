@@ -35,7 +35,6 @@ TIMEOUT = 60.0 + ORDERS
 
 
 def expected_outcome(plan: OrderPlan) -> Scenario:
-    """What is expected of a generated order."""
     ordered = {item.id for item in plan.basket.items}
     return Scenario(
         name=plan.seed, title="", plan=plan, rejected_items=frozenset({HAEMOLYSED_ITEM} & ordered), staged=STAGED_ITEM in ordered

@@ -83,7 +83,6 @@ def assert_can_sign_in(address: str, name: str, password: str) -> None:
 
 
 def assert_demo_passes(temp: Path, *options: str) -> None:
-    """The whole daily flow, with these options, ends by itself with every check passed."""
     environment = {**os.environ, "TMPDIR": str(temp)}
     command = (*DEMO, "--once", "--json", *options)
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=580, check=False)
@@ -138,7 +137,6 @@ def test_strict_service_on_a_bad_day(tmp_path: Path):
 @pytest.mark.proof
 @pytest.mark.timeout(300)
 def test_demo_stays_up_until_a_process_exits(tmp_path: Path):
-    """It stays up and prints its addresses until a program exits."""
     with running_demo(temp=tmp_path) as process:
         lines = lines_until(process, r"^  logs ")
         addresses = dict(

@@ -28,7 +28,6 @@ DOWNLOADS = "/var/lib/downloads"
 
 
 def wait_until(condition: Callable[[], bool], description: str, timeout: float = DEADLINE) -> None:
-    """Waits until the condition holds; fails with the description after `timeout` seconds."""
     deadline = time.monotonic() + timeout
     while not condition():
         assert time.monotonic() < deadline, f"not within {timeout:.0f} s: {description}"
@@ -52,7 +51,6 @@ class Machine:
         return done.stdout.strip()
 
     def show(self, unit: str, *names: str) -> dict[str, str]:
-        """The properties of a unit."""
         lines = self.run("systemctl", "show", unit, *(f"--property={name}" for name in names)).splitlines()
         return dict(line.split("=", 1) for line in lines)
 
@@ -66,7 +64,6 @@ class Machine:
         return self.run("env", "-i", *environment, "sh", "-euc", f"exec 2>&1; umask 077; cd {DOWNLOADS}; {script}")
 
     def wait_until(self, condition: Callable[[], bool], description: str) -> None:
-        """Waits until the condition holds."""
         wait_until(condition, description)
 
 

@@ -19,7 +19,6 @@ OURS = ("upgrade", "agent", "api")
 
 
 def known(name: str) -> bool:
-    """Whether a credential names a setting."""
     model: Any = Settings
     for part in name.split("."):
         fields = getattr(model, "model_fields", {})

@@ -34,7 +34,6 @@ NEEDED = (
 
 
 def steps() -> list[tuple[str, str]]:
-    """The instructions with their arguments."""
     text = re.sub(r"\\\n", " ", (ROOT / "Dockerfile").read_text())
     lines = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
     return [(line.split(None, 1)[0], line.split(None, 1)[1]) for line in lines]
@@ -122,7 +121,6 @@ def test_health_check_reports_live_failing_and_missing_process():
 
 
 def snapshot(folder: Path) -> set[tuple[str, int]]:
-    """All files of a folder with the time of their last change."""
     return {(str(path), path.lstat().st_mtime_ns) for path in folder.rglob("*")}
 
 

@@ -25,7 +25,6 @@ INIT = """init --no-ask --base-url https://exchange.example/api --lab-codes-url 
 
 
 def run(*command: object, cwd: Path) -> str:
-    """Runs a command that knows nothing of these tests; gives its output."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PYTEST", "LAB_"))}
     words = [str(word) for word in command]
     done = subprocess.run(words, cwd=cwd, env=environment, capture_output=True, text=True, timeout=100, check=False)

@@ -55,8 +55,6 @@ environment = "sandbox"
 
 @dataclass(frozen=True)
 class CommandResult:
-    """What a command did."""
-
     code: int
     out: str
     err: str
@@ -67,8 +65,6 @@ class CommandResult:
 
 
 class _Terminal(io.StringIO):
-    """What somebody types."""
-
     def isatty(self) -> bool:
         return True
 
@@ -98,16 +94,12 @@ def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp
 
 
 class LaboratoryFolder:
-    """The laboratory's folder, and its store."""
-
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.config = folder / "lab-agent.toml"
         self.url = f"sqlite:///{folder}/lab.db"
 
     def write(self, work: Callable[[UnitOfWork], T]) -> T:
-        """Change the store."""
-
         def committed(uow: UnitOfWork) -> T:
             result = work(uow)
             uow.commit()
@@ -136,7 +128,6 @@ def lab(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Laboratory
 
 
 def edit(lab: LaboratoryFolder, before: str, after: str) -> None:
-    """Change the settings."""
     text = lab.config.read_text()
     assert before in text
     lab.config.write_text(text.replace(before, after))

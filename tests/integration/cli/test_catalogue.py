@@ -20,7 +20,6 @@ from tests.integration.cli.conftest import edit
 
 @pytest.fixture
 def run(cli, lab):
-    """The command line of a laboratory that is set up."""
     return cli
 
 
@@ -155,7 +154,6 @@ def flip(lab, which="number = (SELECT max(number) FROM catalogues)"):
 
 @pytest.fixture
 def two(sample, run, tmp_path):
-    """Two versions in the store; the folder of the second."""
     new = shutil.copytree(CATALOGUE, tmp_path / "new")
     prices = new / "contract_items.csv"
     prices.write_text(prices.read_text().replace("480.00", "500.50"))

@@ -81,7 +81,6 @@ def service(tmp_path: Path, callback: str) -> Iterator[str]:
 
 @pytest.fixture
 def at_service(lab, service):
-    """The laboratory's settings, pointed at the service."""
     text = lab.config.read_text().replace("http://127.0.0.1:9/", f"{service}/").replace("http://127.0.0.1:9", service)
     lab.config.write_text(text.replace('client_id = "client"', 'client_id = "client"\nclient_secret = "hunter4"'))
     return lab
@@ -120,7 +119,7 @@ class ProxiedService(BaseHTTPRequestHandler):
         self._answer({"resourceType": "Bundle", "type": "searchset", "link": [link]})
 
     def log_message(self, *args: object) -> None:
-        """Say nothing."""
+        pass
 
     def _answer(self, body: object) -> None:
         content = json.dumps(body).encode()

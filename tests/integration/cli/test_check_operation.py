@@ -82,7 +82,6 @@ def numbers(done: Any) -> Any:
 
 @pytest.fixture
 def port(lab: Any) -> int:
-    """The port of the status page in the settings."""
     number = free_port()
     edit(lab, "[status]\nport = 0", f"[status]\nport = {number}")
     return number
@@ -103,7 +102,7 @@ def http_server(port: int, body: bytes, readiness: bytes | None = b"{}") -> Iter
             self.wfile.write(readiness or b"" if self.path == "/readyz" else body)
 
         def log_message(self, *_: object) -> None:
-            """Say nothing."""
+            pass
 
     with http.server.ThreadingHTTPServer(("127.0.0.1", port), Handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()

@@ -104,7 +104,6 @@ HELD = {"reason": "ahead", "held_since": NOW, "hold_cause": CAUSE}
 
 
 def ahead(wire: dict[str, Any]) -> None:
-    """The clinic's clock is wrong."""
     wire["resources"]["Specimen/s1"]["collection"]["collectedDateTime"] = "2999-03-02T08:30:00+03:00"
 
 

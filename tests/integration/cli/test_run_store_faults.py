@@ -200,7 +200,6 @@ async def test_agent_works_on_while_its_log_cannot_be_written(lab: Any) -> None:
 
 @pytest.fixture
 def on_postgresql(lab: Any, postgres_url: str) -> Any:
-    """The laboratory with its database on a PostgreSQL server."""
     upgrade(postgres_url)
     lab.config.write_text(lab.config.read_text().replace("sqlite:///lab.db", postgres_url))
     return lab
@@ -422,7 +421,6 @@ main()
 
 
 def test_early_sighup_does_not_end_daemon(lab):
-    """A reload signal that comes before the handler is installed does not end the daemon."""
     command = [sys.executable, "-c", HANGS_UP_AT_ITS_START, "run", "--config", str(lab.config)]
     done = subprocess.run(command, cwd=lab.folder, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout) == (0, "lives\n"), (signal.SIGHUP, done.stderr)

@@ -93,7 +93,6 @@ def test_unknown_key_gives_one_sentence_and_exit_1(cli, seeded):
 
 
 def test_retry_reports_what_it_does_and_asks_where_it_is_unsafe(cli, seeded):
-    """A retry that could do something twice needs a yes."""
     done = cli("outbox", "retry", number(cli, "fetch_order"))
     assert (done.code, "fetches and assesses" in done.out, "is due now" in done.out) == (0, True, True)
     seeded.write(doubtful)
