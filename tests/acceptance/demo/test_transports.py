@@ -10,10 +10,8 @@ import pytest
 
 from lab_agent.bootstrap import build_adapters
 from lab_agent.settings.root import load_settings
-from lab_sandbox.demo.errors import DemoError
-from lab_sandbox.demo.lis.simulator import SimulatorFolders
 from lab_sandbox.demo.processes import program_path
-from lab_sandbox.demo.workspace import CONNECTION_KINDS, build_connection, build_transport, create_workspace
+from lab_sandbox.demo.workspace import CONNECTION_KINDS, create_workspace
 from tests.harness.paths import ROOT
 from tests.harness.proof import in_full
 
@@ -30,14 +28,6 @@ def test_agent_settings_name_the_laboratory_systems(kind: str, tmp_path: Path, m
     assert settings.lis.default == kind
     assert workspace.orders.is_dir()
     assert workspace.results.is_dir()
-
-
-def test_unknown_transport_gives_clear_error(tmp_path: Path) -> None:
-    with pytest.raises(DemoError, match="folder, http"):
-        build_connection("fax", tmp_path, other_ports=True)
-    folders = SimulatorFolders(tmp_path / "orders", tmp_path / "results", tmp_path / "own")
-    with pytest.raises(DemoError, match="--by"):
-        build_transport(["fax"], folders)
 
 
 @in_full

@@ -80,16 +80,14 @@ def test_folder_is_compared_with_catalogue_in_force(cli, lab, tmp_path, by):
         ({"units.csv": 2}, "production", "ok", "codes.csv is missing, units.csv 1 rows, answers.csv is missing"),
         ({"codes.csv": 99}, "production", "to do", "codes.csv has those of the example"),
         ({"codes.csv": 99}, "stage", "ok", "codes.csv "),
-        (None, "production", "ok", "no tables are used: results.mappings is not set"),
     ],
 )
 @pytest.mark.slow
 def test_tables_and_sample_in_use_are_named(cli, lab, kept, environment, status, says):
     edit(lab, 'environment = "sandbox"', f'environment = "{environment}"')
-    if kept is not None:
-        (lab.folder / "tables").mkdir()
-        edit(lab, "[status]", '[results]\nmappings = "tables"\n[status]')
-    for name, lines in (kept or {}).items():
+    (lab.folder / "tables").mkdir()
+    edit(lab, "[status]", '[results]\nmappings = "tables"\n[status]')
+    for name, lines in kept.items():
         text = (CATALOGUE.parent / "mappings" / name).read_text(encoding="utf-8")
         (lab.folder / "tables" / name).write_text("".join(text.splitlines(keepends=True)[:lines]), encoding="utf-8")
     found = said(cli(*FILES))
