@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from lab_agent.cli.support_bundle import find_secrets, read_log_lines
+from lab_agent.cli.support_bundle import find_secrets
 from lab_agent.domain.ids import OrderKey, ReportKey, ResourceId
 from lab_agent.domain.job_records import ServiceMessage
 from lab_agent.domain.records import OrderRecord
@@ -117,11 +117,3 @@ def test_file_is_private_and_never_overwritten_nor_needs_a_database(cli: Cli, ca
     (canaries.folder / "lab.db").unlink()
     file.unlink()
     assert json.loads(make_bundle(cli, canaries)["schema.json"])["problem"]
-
-
-def test_only_the_end_of_a_long_log(tmp_path: Path) -> None:
-    log = tmp_path / "long.log"
-    log.write_text("".join(f'{{"event": "step", "n": {n}}}\n' for n in range(6000)))
-    lines = read_log_lines(log)
-    assert len(lines) == 5001
-    assert json.loads(lines[-1])["n"] == 5999
