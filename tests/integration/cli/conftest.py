@@ -8,6 +8,7 @@ import json
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,6 +16,9 @@ import pytest
 
 from lab_agent.cli.app import run
 from lab_agent.crypto import Cipher
+from lab_agent.domain.ids import OrderKey, ReportKey, ResourceId
+from lab_agent.domain.records import OrderRecord
+from lab_agent.domain.report_records import ReportRecord
 from lab_agent.ports.repositories import UnitOfWork
 from lab_agent.store.unit_of_work import SqlStore
 from tests.harness.databases import create_database
@@ -136,3 +140,18 @@ def edit(lab: LaboratoryFolder, before: str, after: str) -> None:
 def said(done: CommandResult) -> dict[str, tuple[str, str, str]]:
     """The lines of `check --json` by what they are about: status, detail, hint."""
     return {line["name"]: (line["status"], line["detail"], line["hint"]) for line in json.loads(done.out)["checks"]}
+
+
+SEEN = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+def make_order(key: str, **fields: Any) -> OrderRecord:
+    """An order that the agent has seen."""
+    start: dict[str, Any] = {"key": OrderKey(key), "task_id": ResourceId(f"t-{key}"), "seen_at": SEEN, "changed_at": SEEN}
+    return OrderRecord(**{**start, **fields})
+
+
+def make_received(key: str, **fields: Any) -> ReportRecord:
+    """A report that came in by the folder."""
+    start: dict[str, Any] = {"key": ReportKey(key), "source": "folder", "message": key, "body": b"{}"}
+    return ReportRecord(**{**start, "received_at": SEEN, "changed_at": SEEN, **fields})

@@ -20,9 +20,8 @@ from lab_agent.crypto import Passwords, new_key
 from lab_agent.domain.audit import AuditAction, AuditEntry
 from lab_agent.domain.ids import OrderKey
 from lab_agent.domain.job_records import ServiceMessage
-from lab_agent.domain.report_records import ReportRecord
 from tests.harness.paths import CATALOGUE
-from tests.integration.cli.conftest import KEY
+from tests.integration.cli.conftest import KEY, make_received
 
 PASSWORD = "correct horse battery\n"
 
@@ -131,8 +130,7 @@ def test_export_has_hashes_in_both_forms(cli: Any, used: Any, tmp_path: Any) -> 
 def test_looks_at_results_and_notes_are_recorded(cli: Any, lab: Any) -> None:
     assert cli("audit", "verify", "--json").json()["records"] == 0
     now = datetime.now(UTC)
-    report = ReportRecord(key="P1", source="lis", message="m", received_at=now, changed_at=now, body=b"{}")
-    lab.write(lambda uow: uow.reports.add(report))
+    lab.write(lambda uow: uow.reports.add(make_received("P1")))
     assert cli("results", "show", "P1").code == 0
     assert cli("results", "show", "P2").code == 1
     (look,) = cli("audit", "list", "--json").json()
@@ -175,7 +173,7 @@ def test_keys_rotated_and_old_key_removed(cli, lab):
         now = datetime.now(UTC)
         uow.vault.save_identity("R1", b"Ivanova", at=now)
         uow.vault.save_service_message(1, "R1", ServiceMessage(at=now, text="Ivanova is unknown"))
-        uow.reports.add(ReportRecord(key="P1", source="lis", message="m", received_at=now, changed_at=now, body=b"{}"))
+        uow.reports.add(make_received("P1"))
         uow.vault.save_reported_patient("P1", b"Ivanova", at=now)
 
     lab.write(fill)

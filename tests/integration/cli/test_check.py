@@ -18,12 +18,12 @@ from lab_agent.catalogue.spreadsheet.csv_files import content_version, read_tabl
 from lab_agent.catalogue_service.versions import pack_tables
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.domain.catalogue_records import CatalogueVersion
-from lab_agent.domain.records import LineRecord, OrderRecord
+from lab_agent.domain.records import LineRecord
 from lab_agent.domain.state_machines import LineState
 from lab_agent.ports.credential_repositories import StoredToken
 from tests.harness.daemon import title
 from tests.harness.paths import CATALOGUE, ROOT
-from tests.integration.cli.conftest import KEY, SETTINGS, Cli, edit, said
+from tests.integration.cli.conftest import KEY, SETTINGS, Cli, edit, make_order, said
 
 OFFLINE = ("check", "--offline", "--json")
 FILES = ("check", "--files", "--json")
@@ -194,8 +194,7 @@ def test_removed_table_of_a_system_with_open_lines_is_wrong(cli, lab):
     """Its results would not be read any more, and nobody would be told."""
     now = datetime.now(UTC)
     line = LineRecord(key="L1", order="R1", task_id="t1", state=LineState.ACCEPTED, adapter="micro", changed_at=now)
-    order = OrderRecord(key="R1", task_id="t", seen_at=now, changed_at=now)
-    lab.write(lambda uow: (uow.orders.add(order), uow.orders.add_line(line)))
+    lab.write(lambda uow: (uow.orders.add(make_order("R1")), uow.orders.add_line(line)))
     done = cli(*OFFLINE)
     assert (done.code, said(done)["adapter micro"][0]) == (1, "WRONG")
     assert said(done)["adapter micro"][1].endswith("lines there wait for results: 1")

@@ -9,7 +9,6 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -18,12 +17,11 @@ from urllib.parse import parse_qs, parse_qsl, urlsplit
 import httpx
 import pytest
 
-from lab_agent.domain.ids import ResourceId, order_key
-from lab_agent.domain.records import OrderRecord
+from lab_agent.domain.ids import order_key
 from tests.harness import forked_programs
 from tests.harness.clock import DEADLINE
 from tests.harness.programs import free_port
-from tests.integration.cli.conftest import edit, said
+from tests.integration.cli.conftest import edit, make_order, said
 
 pytestmark = pytest.mark.slow
 BIN = Path(sys.executable).parent
@@ -187,9 +185,7 @@ def test_report_of_another_agent_is_told_before_the_first_poll(cli, lab, monkeyp
     monkeypatch.setattr(ProxiedService, "do_GET", answer)
     with served(lab) as base:
         if others == "known":
-            now = datetime.now(UTC)
-            record = OrderRecord(key=order_key(f"{base}/", "t1"), task_id=ResourceId("t1"), seen_at=now, changed_at=now)
-            lab.write(lambda uow: uow.orders.add_new([record]))
+            lab.write(lambda uow: uow.orders.add_new([make_order(order_key(f"{base}/", "t1"))]))
         found = said(cli("check", "--json"))
     assert found["exchange"][0] == "ok"
     assert ("other agents" in found) is (others == "report")

@@ -29,7 +29,7 @@ from lab_agent.cli.agent_life import (
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.domain.failure_causes import FailureCause
 from lab_agent.domain.job_records import JobKind, NewJob
-from lab_agent.domain.records import Alert, OrderRecord
+from lab_agent.domain.records import Alert
 from lab_agent.domain.state_machines import OrderState
 from lab_agent.domain.workers import WorkerRecord
 from lab_agent.monitoring.agent import AgentLimits, AgentState
@@ -38,7 +38,7 @@ from lab_agent.settings.status import StatusSettings
 from lab_agent.store.agent_lock import LockHolder
 from tests.harness.clock import DEADLINE
 from tests.harness.programs import free_port
-from tests.integration.cli.conftest import edit
+from tests.integration.cli.conftest import edit, make_order
 
 CHECK, STATUS = ("check", "--offline", "--json"), ("status", "--json")
 COMMANDS = (CHECK, STATUS)
@@ -316,7 +316,7 @@ def test_held_orders_and_parked_jobs_need_a_person(cli: Any, lab: Any) -> None:
     held = {"reason": "x", "held_since": now, "hold_cause": "unknown_contract"}
 
     def wait(uow: Any) -> None:
-        uow.orders.add(OrderRecord(key="R1", task_id="t", state=OrderState.HELD, seen_at=now, changed_at=now, **held))
+        uow.orders.add(make_order("R1", state=OrderState.HELD, **held))
         uow.jobs.add(NewJob(kind=JobKind.DELIVER_REPORT, dedup_key="j", ordering_key="j", target="x", due_at=now))
         (job,) = uow.jobs.claim({frozenset(JobKind): 1}, owner="w", now=now, lease=timedelta(hours=1))
         uow.jobs.save(job.dead_letter(now, "422").failed(now, FailureCause.OTHER))

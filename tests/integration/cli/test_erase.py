@@ -11,16 +11,15 @@ from typing import Any
 import pytest
 
 from lab_agent import exact_json
-from lab_agent.domain.ids import OrderKey, ReportKey, ResourceId
+from lab_agent.domain.ids import OrderKey, ReportKey
 from lab_agent.domain.lab_messages import ReportedPatient
-from lab_agent.domain.records import OrderRecord
 from lab_agent.domain.refused_messages import RefusedContent
-from lab_agent.domain.report_records import ReportRecord
 from lab_agent.domain.state_machines import OrderState, ReportState
 from lab_agent.domain.values import Identifier
 from lab_agent.serialization import dump_reported_patient
 from lab_agent.serialization.identity import pack_identity
 from lab_agent.workflow.refused_messages import record_refusal
+from tests.integration.cli.conftest import make_order, make_received
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 MINE, OLDER, OTHER, OPEN = OrderKey("RMINE0001"), OrderKey("ROLDER001"), OrderKey("ROTHER001"), OrderKey("ROPEN0001")
@@ -43,10 +42,7 @@ def identity(family: str, birth_date: str, policy: str) -> bytes:
 
 
 def add_order(uow: Any, key: OrderKey, sealed: bytes | None, reference: str, state: OrderState = OrderState.CLOSED) -> None:
-    order = OrderRecord(
-        key=key, task_id=ResourceId(f"t-{key}"), state=state, seen_at=NOW, changed_at=NOW, patient_reference=reference
-    )
-    uow.orders.add(order)
+    uow.orders.add(make_order(key, state=state, patient_reference=reference))
     if sealed is not None:
         uow.vault.save_identity(key, sealed, at=NOW)
 
@@ -68,12 +64,8 @@ def filled(cli: Any, lab: Any, capsys: pytest.CaptureFixture[str]) -> Any:
             "P3": ReportedPatient(**{**anna_by_name, "birth_date": date(1971, 4, 12)}),
         }
         for key, named in said.items():
-            report = ReportRecord(
-                key=ReportKey(key), source="folder", message=key, received_at=NOW, changed_at=NOW, body=b"{}",
-                state=ReportState.DISMISSED,
-            )  # fmt: skip
-            uow.reports.add(report)
-            uow.vault.save_reported_patient(report.key, dump_reported_patient(named), at=NOW)
+            uow.reports.add(make_received(key, state=ReportState.DISMISSED))
+            uow.vault.save_reported_patient(ReportKey(key), dump_reported_patient(named), at=NOW)
         raws = {"a": "PID|1||7||Petrova^Anna||19610412", "b": f"PV1|{MINE}", "c": "PID|1||8||Petrova^Anna||19710412"}
         for name, raw in raws.items():
             record_refusal(uow, "folder", RefusedContent(message_id=name, raw=raw.encode("cp1251")), "unknown code", NOW)

@@ -8,21 +8,18 @@ from typing import Any
 
 import pytest
 
-from lab_agent import exact_json
 from lab_agent.domain.ids import LineKey, OrderKey, ResourceId
-from lab_agent.domain.received_order import ResourceRef
-from lab_agent.domain.records import LineRecord, OrderRecord
+from lab_agent.domain.records import LineRecord
 from lab_agent.domain.state_machines import LineState, OrderState, WorkOrderState
 from lab_agent.domain.work_orders import WorkOrder
-from lab_agent.fhir.order_graph import OrderGraph
 from lab_agent.rules.engine import RULES
 from lab_agent.serialization.identity import pack_identity
-from tests.harness.paths import CATALOGUE, ROOT
-from tests.integration.cli.conftest import Cli, LaboratoryFolder
+from tests.harness.paths import CATALOGUE
+from tests.integration.cli.conftest import Cli, LaboratoryFolder, make_order
+from tests.unit.fhir.sample import Change, graph_of, order_wire
 
 KEY = OrderKey("RJUDGED000000001")
 NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)
-WIRE = ROOT / "tests" / "unit" / "fhir" / "order.json"
 SYSTEMS = {
     'base_url = "http://127.0.0.1:9/"': 'base_url = "https://exchange.example/api/"',
     'lab_codes_url = "http://codes.lab.example"': 'lab_codes_url = "https://lab.example/codes"',
@@ -31,29 +28,15 @@ SYSTEMS = {
 }
 
 
-def put_order(lab: LaboratoryFolder, state: OrderState, change: Any = None, *, key: OrderKey = KEY, **fields: Any) -> None:
+def put_order(lab: LaboratoryFolder, state: OrderState, *changes: Change, key: OrderKey = KEY, **fields: Any) -> None:
     text = lab.config.read_text(encoding="utf-8")
     for old, new in SYSTEMS.items():
         text = text.replace(old, new)
     lab.config.write_text(text, encoding="utf-8")
-    wire = exact_json.loads(WIRE.read_bytes())
-    if change:
-        change(wire)
-    graph = OrderGraph(
-        base_url=wire["base_url"],
-        order_task=wire["order_task"],
-        line_tasks=tuple(wire["line_tasks"]),
-        resources={ResourceRef(*name.split("/")): body for name, body in wire["resources"].items()},
-        questionnaire_responses=tuple(wire["questionnaire_responses"]),
-    )
-    parts = graph.to_json()
-    record = OrderRecord(
-        key=key, task_id=ResourceId(f"t1-{key}"), state=state, seen_at=NOW, changed_at=NOW, contract="C-100",
-        received=parts.medical, **fields,
-    )  # fmt: skip
+    parts = graph_of(order_wire(*changes)).to_json()
 
     def write(uow: Any) -> None:
-        uow.orders.add(record)
+        uow.orders.add(make_order(key, state=state, seen_at=NOW, contract="C-100", received=parts.medical, **fields))
         uow.vault.save_identity(key, pack_identity(parts.identification), at=NOW)
 
     lab.write(write)
@@ -82,7 +65,7 @@ def test_order_assessed_from_store_without_exchange(cli: Cli, lab: LaboratoryFol
 
 
 def test_order_never_fetched_is_told_and_so_is_an_outage(cli: Cli, lab: LaboratoryFolder) -> None:
-    lab.write(lambda uow: uow.orders.add(OrderRecord(key=KEY, task_id=ResourceId("t"), seen_at=NOW, changed_at=NOW)))
+    lab.write(lambda uow: uow.orders.add(make_order(KEY)))
     for more, said in ((), "--fetch"), (("--fetch",), "127.0.0.1"):
         done = cli("orders", "judge", KEY, *more)
         assert (done.code, said in done.err) == (1, True)

@@ -15,8 +15,8 @@ from lab_agent.domain.failure_causes import FailureCause
 from lab_agent.domain.ids import LineKey, OrderKey, ReportKey, ResourceId, report_key
 from lab_agent.domain.job_records import JobKind, NewJob
 from lab_agent.domain.lab_messages import LabReport, ReportedObservation, ReportStatus
-from lab_agent.domain.records import Event, LineRecord, OrderRecord
-from lab_agent.domain.report_records import HoldReason, ReportRecord
+from lab_agent.domain.records import Event, LineRecord
+from lab_agent.domain.report_records import HoldReason
 from lab_agent.domain.state_machines import JobState, LineState, OrderState, ReportState
 from lab_agent.domain.values import Coding
 from lab_agent.mappings.loader import MappingCache
@@ -27,7 +27,7 @@ from lab_agent.workflow.result_inbox import StoreInbox
 from tests.harness.clock import VirtualClock
 from tests.harness.paths import CATALOGUE
 from tests.harness.results import make_report
-from tests.integration.cli.conftest import Cli, LaboratoryFolder
+from tests.integration.cli.conftest import Cli, LaboratoryFolder, make_order, make_received
 
 NOW = datetime(2026, 3, 3, tzinfo=UTC)
 ORDER = OrderKey("RORDER")
@@ -40,10 +40,7 @@ def mapped(lab: Any) -> Any:
     folder.mkdir()
     (folder / "codes.csv").write_text("code,loinc\nHGB,718-7\n")
     lab.config.write_text(lab.config.read_text() + f'[results]\nmappings = "{folder}"\n')
-    order = OrderRecord(
-        key=ORDER, task_id=ResourceId("t"), state=OrderState.HANDED_OVER, seen_at=NOW, changed_at=NOW,
-        patient_reference="patient/1",
-    )  # fmt: skip
+    order = make_order(ORDER, state=OrderState.HANDED_OVER, patient_reference="patient/1")
     line = LineRecord(
         key=LineKey("L1"), order=ORDER, task_id=ResourceId("lt"), procedure_request_id=ResourceId("pr"), item="001.001",
         state=LineState.ACCEPTED, changed_at=NOW,
@@ -168,10 +165,7 @@ def add_failed_jobs(lab: LaboratoryFolder, kind: JobKind, number: int, *, adapte
 def add_held_orders(lab: LaboratoryFolder, cause: str, number: int) -> list[OrderKey]:
     keys = [OrderKey(f"R{cause}{each}") for each in range(number)]
     for key in keys:
-        order = OrderRecord(
-            key=key, task_id=ResourceId(key), state=OrderState.HELD, seen_at=NOW, changed_at=NOW, reason="why",
-            held_since=NOW, hold_cause=cause,
-        )  # fmt: skip
+        order = make_order(key, state=OrderState.HELD, reason="why", held_since=NOW, hold_cause=cause)
         later = replace(jobs.fetch_order(key, NOW), due_at=datetime.now(UTC) + timedelta(hours=1))
         lab.write(lambda uow, order=order, later=later: (uow.orders.add(order), uow.jobs.add(later)))
     return keys
@@ -180,10 +174,8 @@ def add_held_orders(lab: LaboratoryFolder, cause: str, number: int) -> list[Orde
 def add_waiting_results(lab: LaboratoryFolder, state: ReportState, reason: HoldReason | None, number: int) -> None:
     for each in range(number):
         name = f"{reason or state}-{each}"
-        report = ReportRecord(
-            key=ReportKey(name), source="folder", message=name, report_id=name, state=state, hold_reason=reason, reason="why",
-            body=dump_message(make_report(report_id=name, order="RNOBODY")), received_at=NOW, changed_at=NOW,
-        )  # fmt: skip
+        body = dump_message(make_report(report_id=name, order="RNOBODY"))
+        report = make_received(name, report_id=name, state=state, hold_reason=reason, reason="why", body=body)
         lab.write(lambda uow, report=report: uow.reports.add(report))
 
 

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
 
-from lab_agent.domain.ids import OrderKey, ResourceId
-from lab_agent.domain.records import Event, OrderRecord
+from lab_agent.domain.ids import OrderKey
+from lab_agent.domain.records import Event
 from lab_agent.domain.state_machines import OrderState
 from lab_agent.domain.values import Identifier
 from lab_agent.ports.repositories import UnitOfWork
 from tests.harness.pseudo_terminal import run_at_terminal
-from tests.integration.cli.conftest import Cli, LaboratoryFolder
+from tests.integration.cli.conftest import Cli, LaboratoryFolder, make_order
 
 KEY = OrderKey("OABCDEFGHIJKLMNOPQRSTUVWXYZ234567")
 NOW = datetime(2026, 3, 1, 9, tzinfo=UTC)
@@ -27,17 +26,8 @@ LISTS = (
 
 @pytest.fixture
 def held(lab: LaboratoryFolder) -> LaboratoryFolder:
-    order = OrderRecord(
-        key=KEY,
-        task_id=ResourceId("t1"),
-        state=OrderState.HELD,
-        seen_at=NOW,
-        changed_at=NOW,
-        held_since=NOW,
-        hold_cause="contract.known",
-        contract="C-100",
-        reason=REASON,
-    )
+    held = {"held_since": NOW, "hold_cause": "contract.known", "reason": REASON}
+    order = make_order(KEY, task_id="t1", state=OrderState.HELD, contract="C-100", **held)
     lab.write(lambda uow: uow.orders.add(order))
     return lab
 
@@ -68,9 +58,8 @@ FORBIDDEN = set("\x1b\x07\x9b\u202e\u2066\r\u2028")
 
 
 def put_order(uow: UnitOfWork) -> None:
-    order = OrderRecord(key=KEY, task_id=ResourceId("t1"), state=OrderState.HELD, seen_at=NOW, changed_at=NOW)
     number = Identifier(system="urn:clinic", value=HOSTILE)
-    uow.orders.add(replace(order, reason=HOSTILE, contract=HOSTILE, requisition=number))
+    uow.orders.add(make_order(KEY, state=OrderState.HELD, reason=HOSTILE, contract=HOSTILE, requisition=number))
     uow.events.add(Event(order=KEY, at=NOW, action="held", text=HOSTILE))
 
 

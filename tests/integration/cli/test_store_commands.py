@@ -12,15 +12,14 @@ import pytest
 from lab_agent.domain.failure_causes import FailureCause
 from lab_agent.domain.ids import LineKey, OrderKey, ReportKey
 from lab_agent.domain.job_records import JobKind, NewJob, ServiceMessage
-from lab_agent.domain.records import Event, LineRecord, OrderRecord
-from lab_agent.domain.report_records import ReportRecord
+from lab_agent.domain.records import Event, LineRecord
 from lab_agent.domain.state_machines import JobState, LineState, ReportState, WorkOrderState
 from lab_agent.domain.values import Identifier
 from lab_agent.domain.work_orders import WorkOrder
 from tests.harness.paths import CATALOGUE
-from tests.integration.cli.conftest import Cli, LaboratoryFolder
+from tests.integration.cli.conftest import SEEN as NOW
+from tests.integration.cli.conftest import Cli, LaboratoryFolder, make_order, make_received
 
-NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 ORDER, OTHER, LINE, REPORT = OrderKey("RAAA"), OrderKey("RBBB"), LineKey("LAAA"), ReportKey("PAAA")
 BODY = b'{"kind":"report","value":1.20}'
 
@@ -32,9 +31,8 @@ def effect(kind: JobKind, once: str, **fields: Any) -> NewJob:
 
 def seed(uow) -> None:
     requisition, reason = Identifier(system="s", value="REQ-1"), "waiting for the second look"
-    order = OrderRecord(key=ORDER, task_id="task-1", seen_at=NOW, changed_at=NOW, contract="C-100", reason=reason)
-    uow.orders.add(replace(order, requisition=requisition))
-    uow.orders.add(OrderRecord(key=OTHER, task_id="task-2", seen_at=NOW + timedelta(hours=1), changed_at=NOW, contract="C-200"))
+    uow.orders.add(make_order(ORDER, contract="C-100", reason=reason, requisition=requisition))
+    uow.orders.add(make_order(OTHER, seen_at=NOW + timedelta(hours=1), contract="C-200"))
     line = LineRecord(key=LINE, order=ORDER, task_id="task-3", item="042.036", state=LineState.REJECTED, changed_at=NOW)
     uow.orders.add_line(replace(line, outputs=("no label on the tube",), adapter="micro"))
     part = WorkOrder(order=ORDER, adapter="micro", state=WorkOrderState.HANDED_OVER, changed_at=NOW, accession="M-7")
@@ -42,8 +40,7 @@ def seed(uow) -> None:
     uow.events.add(Event(order=ORDER, at=NOW, action="seen", text="order seen", by=None))
     uow.jobs.add(effect(JobKind.FETCH_ORDER, "look"))
     uow.jobs.add(effect(JobKind.SUBMIT_ORDER, "handover"))
-    report = ReportRecord(key=REPORT, source="folder", message="r1.json", received_at=NOW, changed_at=NOW, body=BODY)
-    uow.reports.add(replace(report, report_id="R-1", state=ReportState.RECEIVED, order=ORDER))
+    uow.reports.add(make_received(REPORT, report_id="R-1", state=ReportState.RECEIVED, order=ORDER, body=BODY))
 
 
 def doubtful(uow) -> None:

@@ -14,13 +14,11 @@ from typing import Any
 import pytest
 
 from lab_agent.cli.support_bundle import find_secrets
-from lab_agent.domain.ids import OrderKey, ReportKey, ResourceId
+from lab_agent.domain.ids import OrderKey, ReportKey
 from lab_agent.domain.job_records import ServiceMessage
-from lab_agent.domain.records import OrderRecord
-from lab_agent.domain.report_records import ReportRecord
 from lab_agent.settings.root import load_settings
 from tests.harness.notifications import LIS_DOWN, make_alert
-from tests.integration.cli.conftest import KEY, Cli, LaboratoryFolder
+from tests.integration.cli.conftest import KEY, Cli, LaboratoryFolder, make_order, make_received
 
 NOW = datetime(2026, 3, 1, 9, tzinfo=UTC)
 NAME, BIRTH_DATE = "CanaryIvanova", "1971-02-03"
@@ -55,10 +53,10 @@ recipients = ["it@lab.example"]
 
 def store_patient(uow: Any) -> None:
     """Everything that is stored of a person, and an alert that may be told."""
-    uow.orders.add(OrderRecord(key=OrderKey("R1"), task_id=ResourceId("t1"), seen_at=NOW, changed_at=NOW))
+    uow.orders.add(make_order("R1"))
     uow.vault.save_identity(OrderKey("R1"), f"{NAME} {BIRTH_DATE}".encode(), at=NOW)
     uow.vault.save_service_message(1, OrderKey("R1"), ServiceMessage(at=NOW, text=f"{NAME} is unknown"))
-    uow.reports.add(ReportRecord(key=ReportKey("P1"), source="lis", message="m", received_at=NOW, changed_at=NOW, body=b"{}"))
+    uow.reports.add(make_received("P1"))
     uow.vault.save_reported_patient(ReportKey("P1"), f"{NAME} {BIRTH_DATE}".encode(), at=NOW)
     uow.alerts.open(make_alert(LIS_DOWN, "folder", detail="the folder is gone"))
 
