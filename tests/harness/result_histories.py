@@ -83,6 +83,8 @@ class Say:
     report: str = "B-4711"
     at: str = "13:15"
     comes_to: frozenset[ReportState] | None = TOLD
+    collected_of: str = "A"
+    """It was collected when the tube of that order was."""
     order: str | None = None
     line_of: str | None = None
     patient: Mapping[str, str] = field(default_factory=dict)
@@ -170,7 +172,7 @@ class Laboratory:
             line=self._line(step.line_of),
             **{
                 "issued": now.replace(hour=hour, minute=minute, second=0),
-                "effective": self.collected["A"],
+                "effective": self.collected[step.collected_of],
                 **step.said,
             },
         )
