@@ -234,8 +234,9 @@ class World:
         return self.placed[-1]
 
     def _find(self, kind: str, reference: str) -> StoredResource:
-        """What the service has of a resource, by its id or what refers to it."""
-        kept = self.service.resources.find(Ref(kind, reference.rsplit("/", 1)[-1]))
+        """What the service has of a resource, by its id (which may have a slash) or what refers to it."""
+        begins = reference.lower().startswith(f"{kind.lower()}/")
+        kept = self.service.resources.find(Ref(kind, reference[len(kind) + 1 :] if begins else reference))
         assert kept is not None
         return kept
 

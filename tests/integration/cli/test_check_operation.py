@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.server
+import itertools
 import json
 import os
 import socket
@@ -139,6 +140,7 @@ STRANGER, SILENCE = PageAnswer(Listener.STRANGER), PageAnswer(Listener.SILENCE)
         (GONE, OLD, STRANGER, ["not_running", "port_taken"]),
         (HERE, STOPPED, AGENT, ["not_running", "port_taken"]),
     ],
+    ids=itertools.count(),  # the number of this process is another one in each worker of pytest
 )
 def test_heartbeat_process_and_page_say_how_the_agent_is(pid: int | None, times: Any, answer: PageAnswer, found: Any) -> None:
     now = datetime.now(UTC)
@@ -163,6 +165,7 @@ def test_heartbeat_process_and_page_say_how_the_agent_is(pid: int | None, times:
         (STRANGER, None, ["port_taken"]),
         (NOBODY_THERE, None, ["not_running"]),
     ],
+    ids=itertools.count(),
 )
 def test_without_a_store_page_and_lock_say_it(answer: PageAnswer, holder: int | None, found: list[str]) -> None:
     locked = None if holder is None else LockHolder(socket.gethostname(), holder, datetime.now(UTC))

@@ -82,7 +82,7 @@ async def test_pause_asked_for_in_check_of_ended_orders_is_told(make_scenario: M
     scenario.world.clock.advance(301)
     restore = change_answers(scenario, is_read_of(f"task/{scenario.task}"), answer_with(503, **{"Retry-After": "600"}))
     with pytest.raises(ServiceUnavailable):
-        await scenario.agent.ended_orders.run()
+        await scenario.agent.poll.ended_orders.run()
     restore()
     poll = make_poll_task(scenario)
     await poll.run()
