@@ -15,9 +15,9 @@ from datetime import datetime
 from lab_agent.crypto import Passwords, hash_token, new_token
 from lab_agent.domain.audit import AuditAction, AuditEntry
 from lab_agent.domain.catalogue_records import CATALOGUE_CHANGE_STAMP, ApiToken
+from lab_agent.domain.credentials import Role, SessionRecord, UserRecord
 from lab_agent.errors import DataInvalidError, LastAdminError, Problem, StoreError
-from lab_agent.ports.credential_repositories import Role, SessionRecord, UserRecord
-from lab_agent.ports.repositories import Store, UnitOfWork
+from lab_agent.store.unit_of_work import Store, UnitOfWork
 
 __all__ = ["Account", "Accounts", "ApiClients", "Role", "find_session", "generate_password", "to_user_name"]
 

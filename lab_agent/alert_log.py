@@ -8,7 +8,7 @@ import structlog
 
 from lab_agent.conditions.model import AlertKey
 from lab_agent.domain.records import Alert
-from lab_agent.ports.repositories import UnitOfWork
+from lab_agent.store.unit_of_work import UnitOfWork
 
 log = structlog.get_logger(__name__)
 

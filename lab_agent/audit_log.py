@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from lab_agent.domain.audit import AuditAction, AuditEntry
-from lab_agent.ports.repositories import Store, UnitOfWork
+from lab_agent.store.unit_of_work import Store, UnitOfWork
 
 
 async def note_look(store: Store, action: AuditAction, subject: str, *, by: str | None, now: datetime) -> None:

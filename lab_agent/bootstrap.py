@@ -25,22 +25,20 @@ from lab_agent.monitoring.activity import RecentCalls
 from lab_agent.monitoring.exchange_probes import CallDurations
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.exchange import Exchange
-from lab_agent.ports.job_handler import AnyJobHandler
 from lab_agent.ports.lis import AdapterSource
-from lab_agent.ports.queries import Queries
-from lab_agent.ports.repositories import Store
 from lab_agent.result_bootstrap import SystemClock, build_code_systems, build_matcher, build_planning, build_version_horizon
 from lab_agent.rules.engine import check_severities
 from lab_agent.rules.translations import load_messages
 from lab_agent.settings.root import Settings
 from lab_agent.store.opening import open_store
-from lab_agent.store.queries import SqlQueries
-from lab_agent.store.unit_of_work import SqlStore
+from lab_agent.store.queries import Queries
+from lab_agent.store.unit_of_work import Store
 from lab_agent.workflow.cancellation import CancelOrderHandler
 from lab_agent.workflow.delivery import DeliverReportHandler
 from lab_agent.workflow.ended_orders import EndedOrderChecker
 from lab_agent.workflow.handover import SubmitOrderHandler
 from lab_agent.workflow.intake import FetchOrderHandler
+from lab_agent.workflow.job_handler import AnyJobHandler
 from lab_agent.workflow.line_lifecycle import LateLineFinder
 from lab_agent.workflow.line_routing import LineRouter
 from lab_agent.workflow.order_assessment import OrderAssessor
@@ -62,8 +60,7 @@ class Components:
     settings: Settings
     clock: Clock
     store: Store
-    queries: Queries | None
-    """None for a store in memory, which a check without a database uses."""
+    queries: Queries
     exchange: Exchange
     authenticator: Authenticator
     adapters: AdapterRegistry
@@ -106,7 +103,7 @@ async def open_components(
                 settings=settings,
                 clock=clock,
                 store=opened,
-                queries=SqlQueries(opened) if isinstance(opened, SqlStore) else None,
+                queries=Queries(opened),
                 exchange=wrap_exchange(ExchangeClient(settings.exchange, http, authenticator, on_call=observe_call)),
                 authenticator=authenticator,
                 adapters=build_adapters(settings, metrics),
@@ -120,7 +117,7 @@ async def open_components(
             )
         finally:
             await authenticator.aclose()
-            if isinstance(opened, SqlStore) and opened is not store:
+            if opened is not store:
                 await opened.close()
 
 

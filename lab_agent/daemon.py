@@ -28,7 +28,6 @@ from lab_agent.domain.records import Alert
 from lab_agent.errors import SettingsError, StoreError
 from lab_agent.lis.reloading import ReloadOutcome, ReloadResult
 from lab_agent.monitoring.activity import ActivityRecorder
-from lab_agent.ports.repositories import UnitOfWork
 from lab_agent.settings.introspection import iter_plain_values
 from lab_agent.settings.root import Settings, load_settings
 from lab_agent.settings.status import StatusSettings
@@ -37,6 +36,7 @@ from lab_agent.status.context import AdapterStatus, ConnectionDesk, StatusContex
 from lab_agent.stop_signals import StopSignals
 from lab_agent.store.agent_lock import AgentLock
 from lab_agent.store.opening import build_cipher
+from lab_agent.store.unit_of_work import UnitOfWork
 from lab_agent.store_start import StoreStart
 from lab_agent.worker.store_watch import record_outages
 from lab_agent.worker.worker import BackgroundTask, Worker
@@ -109,14 +109,13 @@ async def _run(
         app = create_app(
             _build_status_context(components, desk, lambda: _missing_tasks(worker), lambda: components.store.health.conditions)
         )
+        recorder = ActivityRecorder(components.store, components.queries, components.clock, components.recent_calls)
         background_tasks: dict[str, BackgroundTask] = {
             "status page": partial(web_server.serve, app, sock, drain=_STATUS_DRAIN_SECONDS, on_stop=app.state.change_feed.close),
             "catalogue": components.catalogue_cache.watch,
             "search": SearchFiller(components.store, components.clock).run,
+            "activity": recorder.run,
         }
-        if components.queries is not None:
-            recorder = ActivityRecorder(components.store, components.queries, components.clock, components.recent_calls)
-            background_tasks["activity"] = recorder.run
         worker = worker_bootstrap.build_worker(components, background_tasks=background_tasks, told_of_store=start.book)
         _log_unloaded_adapters(components)
         reload = ReloadHandler(settings, config, components)
@@ -133,8 +132,6 @@ def _build_status_context(
     observed: Callable[[], Sequence[OpenCondition]],
 ) -> StatusContext:
     """Build what the status page works with."""
-    if components.queries is None:
-        raise StoreError("The daemon needs a database.")
     adapters = [
         AdapterStatus(
             name=each.name,

@@ -16,10 +16,10 @@ from pydantic import BaseModel
 from lab_agent.monitoring.machine import BackupProbe, DiskProbe, ListeningAddress, PortsProbe, SecretFilesProbe
 from lab_agent.monitoring.monitor import Probe
 from lab_agent.ports.clock import Clock
-from lab_agent.ports.repositories import Store
 from lab_agent.settings.root import Settings
 from lab_agent.settings.secret_files import list_secret_files
 from lab_agent.store.engine import sqlite_file
+from lab_agent.store.unit_of_work import Store
 from lab_agent.systemd_units import BACKUP, site_of, unit_name
 
 

@@ -12,9 +12,9 @@ from lab_agent.monitoring.catalogue import CatalogueProbe
 from lab_agent.monitoring.monitor import Probe
 from lab_agent.monitoring.overdue import OverdueResultsProbe
 from lab_agent.ports.clock import Clock
-from lab_agent.ports.queries import Queries
-from lab_agent.ports.repositories import Store
 from lab_agent.settings.root import Settings
+from lab_agent.store.queries import Queries
+from lab_agent.store.unit_of_work import Store
 
 
 def build_own_api_probes(settings: Settings, store: Store, clock: Clock, *, once: bool = False) -> Iterator[Probe]:
@@ -24,10 +24,9 @@ def build_own_api_probes(settings: Settings, store: Store, clock: Clock, *, once
         yield from build_api_probes(health, store, clock, timedelta(seconds=monitoring.api_interval), once=once)
 
 
-def build_neighbour_probes(settings: Settings, store: Store, queries: Queries | None, clock: Clock) -> Iterator[Probe]:
+def build_neighbour_probes(settings: Settings, store: Store, queries: Queries, clock: Clock) -> Iterator[Probe]:
     """Build the probes that look at what all machines share."""
     monitoring = settings.monitoring
     yield ApiCallersProbe(store, clock, monitoring.refused_callers_after)
     yield CatalogueProbe(store, clock, is_production=settings.status.environment == "production")
-    if queries is not None:
-        yield OverdueResultsProbe(queries, clock, timedelta(seconds=monitoring.lis_silent_after))
+    yield OverdueResultsProbe(queries, clock, timedelta(seconds=monitoring.lis_silent_after))

@@ -12,8 +12,8 @@ from lab_agent.documents.service import DocumentService
 from lab_agent.domain.code_systems import CodeSystems
 from lab_agent.mappings.loader import MappingCache
 from lab_agent.ports.clock import Clock
-from lab_agent.ports.repositories import Store
 from lab_agent.settings.root import Settings
+from lab_agent.store.unit_of_work import Store
 from lab_agent.workflow.order_assessment import CatalogueSource
 from lab_agent.workflow.result_checks import ReleaseChecks
 from lab_agent.workflow.result_matching import ReportMatcher

@@ -29,11 +29,11 @@ from lab_agent.notification.memory import MemoryBook
 from lab_agent.notification.notifier import Notifier
 from lab_agent.ports.exchange import Exchange
 from lab_agent.ports.lis import AdapterSource, NoAdapters
-from lab_agent.ports.repositories import Store
 from lab_agent.result_bootstrap import build_version_horizon
 from lab_agent.settings.root import Settings
 from lab_agent.store.schema_versions import head_revision
 from lab_agent.store.store_mark import open_mark
+from lab_agent.store.unit_of_work import Store
 from lab_agent.worker.clock_watch import ClockWatch
 from lab_agent.worker.dispatcher import JobDispatcher
 from lab_agent.worker.job_queues import list_queues

@@ -21,7 +21,7 @@ from lab_agent.catalogue_service.versions import unpack_catalogue
 from lab_agent.domain.catalogue_records import ApiToken
 from lab_agent.errors import CatalogueError, Problem, StoreError
 from lab_agent.logs import get_logger
-from lab_agent.ports.repositories import Store
+from lab_agent.store.unit_of_work import Store
 from lab_api.response_cache import CurrentCatalogue
 
 _log = get_logger(__name__)

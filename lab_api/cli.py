@@ -21,12 +21,12 @@ from lab_agent.crypto import Passwords, hash_token, new_token
 from lab_agent.domain.audit import AuditChannel
 from lab_agent.domain.text import escape_unprintable
 from lab_agent.errors import LabAgentError
-from lab_agent.ports.repositories import Store
 from lab_agent.result_bootstrap import SystemClock
 from lab_agent.settings.root import ApiGroups, load_groups
 from lab_agent.stop_signals import StopSignals
 from lab_agent.store.opening import open_store
 from lab_agent.store.schema_versions import head_revision
+from lab_agent.store.unit_of_work import Store
 from lab_agent.worker.store_watch import StoreWatch
 from lab_api.app import create_app
 from lab_api.auth import Clients

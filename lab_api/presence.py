@@ -10,7 +10,7 @@ from lab_agent.domain.programs import ProgramKind
 from lab_agent.errors import StoreError
 from lab_agent.logs import get_logger
 from lab_agent.ports.clock import Clock
-from lab_agent.ports.repositories import Store, UnitOfWork
+from lab_agent.store.unit_of_work import Store, UnitOfWork
 from lab_agent.worker.presence import ProgramBeat
 
 _log = get_logger(__name__)

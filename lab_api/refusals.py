@@ -15,7 +15,7 @@ from starlette.requests import Request
 
 from lab_agent.domain.api_refusals import PROBE_USER_AGENT, ApiRefusals, RefusalReason, period_start
 from lab_agent.domain.catalogue_records import ApiToken
-from lab_agent.ports.repositories import Store, UnitOfWork
+from lab_agent.store.unit_of_work import Store, UnitOfWork
 from lab_api.catalogue_sync import repeat
 
 if TYPE_CHECKING:

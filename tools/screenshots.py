@@ -23,9 +23,9 @@ from pathlib import Path
 from playwright.sync_api import Page, sync_playwright
 
 from lab_agent.domain.activity import HOUR, HourlyActivity, Measure, hour_of, summarize
-from lab_agent.ports.repositories import UnitOfWork
 from lab_agent.settings.root import load_settings
 from lab_agent.store.opening import open_store
+from lab_agent.store.unit_of_work import UnitOfWork
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 IMAGES = DOCS / "images"

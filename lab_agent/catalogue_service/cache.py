@@ -23,8 +23,8 @@ from lab_agent.domain.catalogue_records import CATALOGUE_CHANGE_STAMP, ApiToken,
 from lab_agent.domain.job_records import JobKind
 from lab_agent.errors import CatalogueError, StoreError
 from lab_agent.ports.clock import Clock
-from lab_agent.ports.repositories import Store, UnitOfWork
 from lab_agent.rules.catalogue_history import CatalogueHistory, VersionPeriod
+from lab_agent.store.unit_of_work import Store, UnitOfWork
 
 log = structlog.get_logger(__name__)
 

@@ -17,7 +17,7 @@ from lab_agent.catalogue_service.versions import EARLIEST, FALLBACK_KEY, UNREADA
 from lab_agent.domain.catalogue_records import CatalogueVersion
 from lab_agent.domain.records import Alert
 from lab_agent.errors import CatalogueError, StoreError
-from lab_agent.ports.repositories import Store, UnitOfWork
+from lab_agent.store.unit_of_work import Store, UnitOfWork
 
 log = structlog.get_logger(__name__)
 

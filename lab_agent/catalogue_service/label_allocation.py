@@ -26,8 +26,8 @@ from lab_agent.domain.catalogue_records import IssuedLabel
 from lab_agent.domain.label_pools import LabelPool, NumberRange, find_pool, find_second_label_pool
 from lab_agent.domain.records import Alert
 from lab_agent.errors import LabAgentError, Problem
-from lab_agent.ports.repositories import Store, UnitOfWork
 from lab_agent.settings.api import ApiSettings
+from lab_agent.store.unit_of_work import Store, UnitOfWork
 
 
 def check_contracts(catalogue: Catalogue, exchange: Mapping[str, object], api: ApiSettings) -> list[Problem]:

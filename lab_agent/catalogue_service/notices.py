@@ -20,7 +20,7 @@ from lab_agent.catalogue_service.versions import mark_changed
 from lab_agent.domain.audit import AuditAction, AuditEntry
 from lab_agent.domain.catalogue_records import CATALOGUE_CHANGE_STAMP, TurnaroundNotice
 from lab_agent.errors import CatalogueError, DataInvalidError, Problem, did_you_mean
-from lab_agent.ports.repositories import Store, UnitOfWork
+from lab_agent.store.unit_of_work import Store, UnitOfWork
 
 NO_READABLE_CATALOGUE = (
     "No stored catalogue can be read: code and contract were not checked, and what its sheet notices says is not known. "

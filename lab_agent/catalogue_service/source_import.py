@@ -12,7 +12,7 @@ from lab_agent.catalogue_service.versions import INVALID_ALERT, UNUSED_ALERT, So
 from lab_agent.conditions.model import AlertKey
 from lab_agent.domain.records import Alert
 from lab_agent.errors import CatalogueError
-from lab_agent.ports.repositories import Store, UnitOfWork
+from lab_agent.store.unit_of_work import Store, UnitOfWork
 
 log = structlog.get_logger(__name__)
 

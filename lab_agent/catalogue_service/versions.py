@@ -28,7 +28,7 @@ from lab_agent.conditions.model import AlertKey
 from lab_agent.domain.audit import AuditAction, AuditEntry
 from lab_agent.domain.catalogue_records import CATALOGUE_CHANGE_STAMP, CatalogueVersion, TurnaroundNotice
 from lab_agent.errors import CatalogueError, DataInvalidError, Problem
-from lab_agent.ports.repositories import Store, UnitOfWork
+from lab_agent.store.unit_of_work import Store, UnitOfWork
 
 UNREADABLE_ALERT = AlertKey(ConditionId.CATALOGUE_UNREADABLE)
 """Key of the alert that the active version cannot be read; activating a catalogue closes it."""

@@ -9,7 +9,7 @@ import typer
 from lab_agent.cli.context import ByOption, CommandContext, ConfigOption, operator_name, run_with_store
 from lab_agent.cli.output import print_line
 from lab_agent.errors import InputError, did_you_mean
-from lab_agent.ports.repositories import UnitOfWork
+from lab_agent.store.unit_of_work import UnitOfWork
 from lab_agent.workflow.adapter_pauses import pause_adapter, resume_adapter
 from lab_agent.workflow.operator_jobs import validate_note
 

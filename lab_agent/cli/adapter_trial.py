@@ -19,9 +19,9 @@ from lab_agent.errors import InputError, LabAgentError, SettingsError, StoreErro
 from lab_agent.lis.guard import GuardedAdapter
 from lab_agent.lis.registry import ENTRY_POINT_GROUP, load_adapters
 from lab_agent.mappings.loader import MappingCache, load_mapping_tables
-from lab_agent.ports.repositories import Store
 from lab_agent.settings.root import Settings, load_settings
 from lab_agent.settings.sources import deep_merge
+from lab_agent.store.unit_of_work import Store
 from lab_agent.workbench.map_lines import toml_value
 from lab_agent.workbench.rehearsal import Rehearsal
 

@@ -36,7 +36,7 @@ from lab_agent.store.audit_verification import (
     verify_audit,
 )
 from lab_agent.store.opening import build_cipher, open_store
-from lab_agent.store.unit_of_work import SqlStore
+from lab_agent.store.unit_of_work import Store
 
 T = TypeVar("T")
 
@@ -86,7 +86,7 @@ def list_audit(  # noqa: PLR0913, PLR0917 - each is an option of the command
     wanted = _filter(since, until, actor, action, subject)
     settings = load_groups(StoreGroups, config).store
 
-    async def work(store: SqlStore) -> list[Row]:
+    async def work(store: Store) -> list[Row]:
         found = await store.read(lambda connection: list_records(connection, wanted, limit=limit, offset=offset))
         if not notes:
             return [_row(each) for each in found]
@@ -119,7 +119,7 @@ def export(  # noqa: PLR0913, PLR0917 - each is an option of the command
     wanted = _filter(since, until, actor, action, subject)
     settings = load_groups(StoreGroups, config).store
 
-    async def work(store: SqlStore) -> int:
+    async def work(store: Store) -> int:
         await record(store, AuditEntry(at=datetime.now(UTC), action=AuditAction.AUDIT_EXPORTED))
         return await store.read(lambda connection: _write_export(iterate_records(connection, wanted), to, as_format))
 
@@ -145,17 +145,17 @@ def verify(config: ConfigOption = None, as_json: JsonOption = False) -> None:
     raise StoreError(f"The audit is broken{where}: {BREAK_WORDS[verdict.broken]}.")
 
 
-async def verify_store(store: SqlStore, settings: StoreSettings) -> AuditVerdict:
+async def verify_store(store: Store, settings: StoreSettings) -> AuditVerdict:
     """Verify the audit of a store against its mark, which is read first: the audit may only be further."""
     cipher, mark = build_cipher(settings), await asyncio.to_thread(_read_mark, store)
     return await store.read(lambda connection: verify_audit(connection, cipher, mark))
 
 
-def _read_mark(store: SqlStore) -> AuditMark | None:
+def _read_mark(store: Store) -> AuditMark | None:
     return None if store.audit_mark is None else store.audit_mark.read()
 
 
-def _run(settings: StoreSettings, work: Callable[[SqlStore], Awaitable[T]], by: str | None = None) -> T:
+def _run(settings: StoreSettings, work: Callable[[Store], Awaitable[T]], by: str | None = None) -> T:
     async def whole() -> T:
         store = open_store(settings, origin=find_origin(by=by))
         try:

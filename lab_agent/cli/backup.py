@@ -34,7 +34,6 @@ from lab_agent.domain.audit import AuditAction, AuditEntry, AuditValue
 from lab_agent.domain.restoration import SIGN_WORDS, MarkedNumber, Restoration, RestoreSign, find_sign
 from lab_agent.errors import InputError, LabAgentError
 from lab_agent.monitoring.agent import AgentLimits
-from lab_agent.ports.repositories import Store, UnitOfWork
 from lab_agent.settings.api import ApiSettings
 from lab_agent.settings.groups import StoreSettings, WorkerSettings
 from lab_agent.settings.introspection import mask_url_password
@@ -47,6 +46,7 @@ from lab_agent.store.opening import open_store
 from lab_agent.store.progress import Tell
 from lab_agent.store.schema import upgrade
 from lab_agent.store.store_mark import open_mark
+from lab_agent.store.unit_of_work import Store, UnitOfWork
 from lab_agent.workflow.restored_store import advance_number, load_restoration, note_restoration, read_number, release_restoration
 
 restored_app = typer.Typer(help="A database that was restored: what was found, and letting work go on.", no_args_is_help=True)

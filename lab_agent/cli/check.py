@@ -33,9 +33,9 @@ from lab_agent.errors import CryptoError, LabAgentError, SettingsError
 from lab_agent.settings.introspection import iter_masked_values
 from lab_agent.settings.root import Settings, load_settings
 from lab_agent.store.opening import build_cipher
-from lab_agent.store.queries import SqlQueries
+from lab_agent.store.queries import Queries
 from lab_agent.store.schema import upgrade as upgrade_schema
-from lab_agent.store.unit_of_work import SqlStore
+from lab_agent.store.unit_of_work import Store
 from lab_agent.systemd_units import with_typed_commands
 
 _STATUS_STYLES = {CheckStatus.OK: "green", CheckStatus.TODO: "yellow", CheckStatus.WRONG: "bold red", CheckStatus.SKIPPED: "dim"}
@@ -137,22 +137,22 @@ async def _read_operation(
     ask_agent = not offline or is_asked_offline(settings.status)
     if store_error is None:
         return await read_operation(parts, offline=offline, ask_agent=ask_agent)
-    store = SqlStore(settings.store.url, build_cipher(settings.store))
+    store = Store(settings.store.url, build_cipher(settings.store))
     try:
-        parts = replace(parts, store=store, queries=SqlQueries(store))
+        parts = replace(parts, store=store, queries=Queries(store))
         return await read_operation(parts, offline=offline, ask_agent=ask_agent, store_error=store_error)
     finally:
         await store.close()
 
 
 @asynccontextmanager
-async def _open_store(settings: Settings, *, is_readable: bool) -> AsyncIterator[SqlStore]:
+async def _open_store(settings: Settings, *, is_readable: bool) -> AsyncIterator[Store]:
     """Open the store. Where it cannot be read, which is reported already, the rest is checked with an empty one of its own."""
     with TemporaryDirectory() as folder:
         url = settings.store.url if is_readable else f"sqlite:///{folder}/check.db"
         if not is_readable:
             upgrade_schema(url)
-        store = SqlStore(url, build_cipher(settings.store) if is_readable else Cipher(new_key()))
+        store = Store(url, build_cipher(settings.store) if is_readable else Cipher(new_key()))
         try:
             yield store
         finally:

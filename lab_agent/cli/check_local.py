@@ -15,7 +15,6 @@ from lab_agent.domain.catalogue_records import CatalogueVersion
 from lab_agent.domain.programs import SchemaVersions
 from lab_agent.errors import CryptoError, EmptyDatabaseError, Failure, LabAgentError, Problem, SettingsError
 from lab_agent.mappings.loader import MappingsError, load_mapping_tables
-from lab_agent.ports.repositories import UnitOfWork
 from lab_agent.rules.engine import RULES, check_severities
 from lab_agent.rules.translations import load_messages
 from lab_agent.settings.introspection import mask_url_password
@@ -26,7 +25,7 @@ from lab_agent.store.integrity import check_integrity
 from lab_agent.store.key_rotation import count_older
 from lab_agent.store.missing_database import MissingDatabase, find_missing_database, find_remains
 from lab_agent.store.opening import build_cipher, open_store
-from lab_agent.store.unit_of_work import SqlStore
+from lab_agent.store.unit_of_work import Store, UnitOfWork
 from lab_agent.workflow.attention_alerts import find_removed_adapters
 
 _KEYS_OF_A_ROTATION = 2
@@ -149,7 +148,7 @@ def _check_store_error(
     return failed_checks("store", error), None, error
 
 
-async def _check_older_keys(settings: Settings, store: SqlStore) -> list[CheckResult]:
+async def _check_older_keys(settings: Settings, store: Store) -> list[CheckResult]:
     """Say whether the older keys can go, where there are some."""
     if len(settings.store.encryption_keys) < _KEYS_OF_A_ROTATION:
         return []

@@ -15,11 +15,11 @@ import typer
 
 from lab_agent.audit_origin import find_origin, find_person
 from lab_agent.cli.lazy_commands import paused_garbage_collection
-from lab_agent.ports.queries import Queries
-from lab_agent.ports.repositories import Store
 from lab_agent.settings.groups import StoreSettings
 from lab_agent.settings.root import Settings, StoreGroups, load_groups, load_settings
 from lab_agent.settings.sources import CONFIG_VARIABLE
+from lab_agent.store.queries import Queries
+from lab_agent.store.unit_of_work import Store
 
 T = TypeVar("T")
 
@@ -58,11 +58,11 @@ def run_with_store(config: Path | None, work: Callable[[CommandContext], Awaitab
 async def _open_context(config: Path | None, settings: StoreSettings, by: str | None) -> AsyncIterator[CommandContext]:
     with paused_garbage_collection():  # a command without a store, such as a trial, does not import the database library
         from lab_agent.store.opening import open_store  # noqa: PLC0415
-        from lab_agent.store.queries import SqlQueries  # noqa: PLC0415
+        from lab_agent.store.queries import Queries  # noqa: PLC0415
 
     store = open_store(settings, origin=find_origin(by=by))
     try:
-        yield CommandContext(config, store, SqlQueries(store))
+        yield CommandContext(config, store, Queries(store))
     finally:
         await store.close()
 

@@ -20,14 +20,13 @@ from lab_agent.monitoring.cause_groups import CauseGroup, read_groups
 from lab_agent.monitoring.machine import written_at
 from lab_agent.monitoring.monitor import PROBE_SECONDS, Finding, Probe, late_finding
 from lab_agent.monitoring.report import list_conditions
-from lab_agent.ports.queries import Queries
-from lab_agent.ports.read_models import AffectedNumbers, Overview, RecentActivity
-from lab_agent.ports.repositories import UnitOfWork
 from lab_agent.settings.root import Settings
 from lab_agent.store.agent_lock import read_holder
 from lab_agent.store.engine import sqlite_file
 from lab_agent.store.missing_database import find_missing_database, find_remains
+from lab_agent.store.read_models import AffectedNumbers, Overview, RecentActivity
 from lab_agent.store.schema import check_schema
+from lab_agent.store.unit_of_work import UnitOfWork
 from lab_agent.worker_bootstrap import build_probes
 from lab_agent.workflow.attention_alerts import ATTENTION_CONDITIONS, AttentionAlerts
 
@@ -145,10 +144,7 @@ def _merge_alerts(store: StoreState, found: Sequence[Finding], decided: frozense
 
 
 async def _read_store(parts: Components, now: datetime) -> StoreState:
-    queries: Queries | None = parts.queries
-    if queries is None:
-        raise StoreError("There is no database.")
-
+    queries = parts.queries
     monitoring = parts.settings.monitoring
     failing_for = min(_FAILING_FOR, timedelta(seconds=monitoring.alert_after))
     look = AttentionAlerts(parts.store, parts.clock, failing_for, alert_after_attempts=monitoring.alert_after_attempts)

@@ -28,7 +28,7 @@ from lab_agent.domain.ids import JobId, OrderKey
 from lab_agent.domain.job_records import ServiceMessage
 from lab_agent.domain.state_machines import OrderState
 from lab_agent.errors import StoreError
-from lab_agent.ports.read_models import DEFAULT_PAGE_SIZE, OrderDetail, OrderSummary, Page
+from lab_agent.store.read_models import DEFAULT_PAGE_SIZE, OrderDetail, OrderSummary, Page
 
 _ACTIONS = {
     "retry": CommandSource(

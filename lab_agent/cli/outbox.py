@@ -22,7 +22,7 @@ from lab_agent.cli.output import Row, print_list, print_remaining
 from lab_agent.domain.failure_causes import FailureCause
 from lab_agent.domain.job_records import Job, JobKind
 from lab_agent.domain.state_machines import OPEN_JOBS, JobState
-from lab_agent.ports.read_models import DEFAULT_PAGE_SIZE, Page
+from lab_agent.store.read_models import DEFAULT_PAGE_SIZE, Page
 
 _ACTIONS = {
     "show": CommandSource(

@@ -22,7 +22,7 @@ from lab_agent import exact_json
 from lab_agent.cli.columns import GAP, ListColumns, lay_out
 from lab_agent.domain.text import escape_unprintable
 from lab_agent.domain.values import to_local
-from lab_agent.ports.read_models import Page
+from lab_agent.store.read_models import Page
 from lab_agent.systemd_units import with_typed_commands
 
 _PIPE_WIDTH = 1_000

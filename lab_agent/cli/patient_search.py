@@ -14,12 +14,12 @@ from lab_agent import bootstrap
 from lab_agent.cli.context import CommandContext
 from lab_agent.domain.ids import OrderKey
 from lab_agent.domain.patient_search import KnownPatient, MessageSearch, PatientCriteria, search_terms
-from lab_agent.errors import InputError, StoreError
+from lab_agent.errors import InputError
 from lab_agent.settings.root import Settings
 from lab_agent.store import patient_search
 from lab_agent.store.opening import build_cipher
 from lab_agent.store.patient_search import Sealed
-from lab_agent.store.unit_of_work import SqlStore
+from lab_agent.store.unit_of_work import Store
 from lab_agent.workflow.known_patients import known_patient, reported_patient
 from lab_agent.workflow.patient_erasure import ErasureTarget, look_at_orders, raw_message
 
@@ -44,8 +44,6 @@ async def find_data(
 ) -> FoundData:
     """Find it, with the progress on standard error. Raises `StoreError` for an unknown order."""
     store = context.store
-    if not isinstance(store, SqlStore):
-        raise StoreError("This command needs a database.")
     search = _Search(store, context.settings, criteria, await patient_search.count_sealed(store))
     keys, results = {str(key) for key in orders}, list[str]()
     if criteria is not None:
@@ -66,14 +64,14 @@ async def find_data(
     )
 
 
-async def _is_unknown(store: SqlStore, key: str) -> bool:
+async def _is_unknown(store: Store, key: str) -> bool:
     return await store.run_read_only(lambda uow: uow.refused_messages.get(key) is None)  # type: ignore[arg-type]
 
 
 class _Search:
     """Reads through what is sealed, and shows how far it is."""
 
-    def __init__(self, store: SqlStore, settings: Settings, criteria: PatientCriteria | None, total: int) -> None:
+    def __init__(self, store: Store, settings: Settings, criteria: PatientCriteria | None, total: int) -> None:
         self._store, self._settings, self._criteria, self._total = store, settings, criteria, total
         self._cipher = build_cipher(settings.store)
         self._done = self.unreadable = 0

@@ -17,7 +17,7 @@ from lab_agent.errors import StoreError
 from lab_agent.settings.groups import RetentionSettings
 from lab_agent.store.retention_preview import PurgePreview, preview_purge
 from lab_agent.store.space import DatabaseSpace, read_space
-from lab_agent.store.unit_of_work import SqlStore
+from lab_agent.store.unit_of_work import Store
 from lab_agent.workflow.retention import MIN_KEPT_CATALOGUES, RetentionPurger, purge_times
 
 _SETTINGS = {
@@ -94,8 +94,8 @@ async def _purge(context: CommandContext) -> Mapping[str, int]:
     return await purger.purge()
 
 
-def _sql_store(context: CommandContext) -> SqlStore:
-    if not isinstance(context.store, SqlStore):
+def _sql_store(context: CommandContext) -> Store:
+    if not isinstance(context.store, Store):
         raise StoreError("This command needs a database.")
     return context.store
 

@@ -26,7 +26,7 @@ from lab_agent.domain.records import Event
 from lab_agent.domain.refused_messages import RefusedContent, RefusedMessage, RefusedState, raw_lines
 from lab_agent.errors import Failure, InputError, InvalidTransitionError, StoreError
 from lab_agent.ports.lis import MapSuggestion
-from lab_agent.ports.read_models import DEFAULT_PAGE_SIZE, Page
+from lab_agent.store.read_models import DEFAULT_PAGE_SIZE, Page
 from lab_agent.workflow.refused_message_desk import Preview, PreviewedPart, RefusedMessageDesk, ReplayOutcome, describe_content
 from lab_agent.workflow.refused_messages import list_refused_messages
 

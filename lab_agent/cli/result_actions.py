@@ -40,7 +40,7 @@ from lab_agent.domain.ids import LineKey, OrderKey, ReportKey
 from lab_agent.domain.records import Event
 from lab_agent.domain.report_records import ReportRecord
 from lab_agent.errors import InputError, StoreError
-from lab_agent.ports.read_models import DEFAULT_PAGE_SIZE, Page
+from lab_agent.store.read_models import DEFAULT_PAGE_SIZE, Page
 from lab_agent.workflow import operator_held_groups, operator_results
 from lab_agent.workflow.hold_reasons import what_to_do
 from lab_agent.workflow.operator_groups import ActionOutcome, GroupAction

@@ -20,7 +20,7 @@ from lab_agent.cli.output import console, print_json
 from lab_agent.domain.text import escape_unprintable
 from lab_agent.settings.root import Settings, load_settings
 from lab_agent.store.opening import build_cipher
-from lab_agent.store.unit_of_work import SqlStore
+from lab_agent.store.unit_of_work import Store
 
 WatchOption = Annotated[bool, typer.Option("--watch", "-w", help="Draw it again and again, until Ctrl-C.")]
 EveryOption = Annotated[float, typer.Option("--every", min=0.5, metavar="SECONDS", help="With --watch: how often.")]
@@ -50,7 +50,7 @@ def status(
 
 async def read_status(settings: Settings, config: Path | None) -> Operation:
     """Read it with connections of its own: a database that was replaced meanwhile is seen as it is now."""
-    store = SqlStore(settings.store.url, build_cipher(settings.store))
+    store = Store(settings.store.url, build_cipher(settings.store))
     try:
         async with bootstrap.open_components(settings, store=store, config=config) as parts:
             return await read_operation(parts, offline=True, ask_agent=True)

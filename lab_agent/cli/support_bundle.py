@@ -32,9 +32,9 @@ from lab_agent.cli.status import read_status
 from lab_agent.domain.audit import AuditAction, AuditEntry
 from lab_agent.domain.records import Alert
 from lab_agent.errors import CryptoError, InputError, LabAgentError, StoreError, StoreUnreachableError
-from lab_agent.ports.read_models import Overview
 from lab_agent.settings.introspection import MASK, is_secret_name, mask_secrets, mask_url_password
 from lab_agent.settings.root import Settings, load_settings
+from lab_agent.store.read_models import Overview
 from lab_agent.store.schema import check_schema
 from lab_agent.store.schema_versions import head_revision
 

@@ -271,3 +271,17 @@ class ServiceMessage:
     text: str
     attempt: int = 0
     answer: str = ""
+
+
+LeaseToken = tuple[JobId, int]
+"""One lease: the number of its job, and the fencing token of that claim. A job that is claimed again has another one."""
+JobLimits = Mapping[frozenset[JobKind], int]
+"""How many jobs to claim at most, for each queue: the kinds of its jobs."""
+
+
+@dataclass(frozen=True, slots=True)
+class PendingWork:
+    """What waits for a worker: kinds with a job that can be claimed, and whether a lease has expired."""
+
+    kinds: frozenset[JobKind]
+    has_expired_lease: bool

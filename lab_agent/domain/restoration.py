@@ -8,6 +8,11 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+INSTANCE_ID_KEY = "instance"
+"""Key of the id that a database has from its creation on; a copy of it has the same one."""
+CREATED_AT_KEY = "created_at"
+"""Key of the time when a database was made, in ISO 8601; one that an older program made has none."""
+
 
 class RestoreSign(StrEnum):
     """What shows that a database was restored."""

@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 import structlog
 
 from lab_agent.asyncio_errors import retrieve_error
+from lab_agent.domain.credentials import StoredToken
 from lab_agent.domain.retry import Backoff, backoff_delay
 from lab_agent.errors import (
     AuthenticationRequired,
@@ -25,9 +26,8 @@ from lab_agent.errors import (
 from lab_agent.exchange.token_client import CodeGrant, TokenClient, basic_authorization
 from lab_agent.http_client import HttpClient
 from lab_agent.ports.clock import Clock
-from lab_agent.ports.credential_repositories import StoredToken
-from lab_agent.ports.repositories import Store, UnitOfWork
 from lab_agent.settings.exchange import OAuthSettings
+from lab_agent.store.unit_of_work import Store, UnitOfWork
 
 _MAX_TOKEN_REQUESTS = 3
 """A renewal asks the token endpoint at most this often: a refresh, a repeat if its reply was lost, and a sign-in."""

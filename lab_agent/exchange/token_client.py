@@ -12,6 +12,7 @@ from authlib.oauth2.rfc6749.parameters import prepare_token_request
 from pydantic import SecretStr
 
 from lab_agent import exact_json
+from lab_agent.domain.credentials import MAX_TOKEN_LENGTH, StoredToken, is_sendable_token
 from lab_agent.errors import (
     AmbiguousFailure,
     AuthenticationRequired,
@@ -25,7 +26,6 @@ from lab_agent.errors import (
 from lab_agent.exchange.responses import RequestContext, RequestKind, response_error
 from lab_agent.http_client import HttpClient, HttpResponse
 from lab_agent.ports.clock import Clock
-from lab_agent.ports.credential_repositories import MAX_TOKEN_LENGTH, StoredToken, is_sendable_token
 from lab_agent.settings.exchange import OAuthSettings
 
 _ERROR_CODES = frozenset(

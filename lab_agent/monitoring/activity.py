@@ -12,8 +12,8 @@ import structlog
 from lab_agent.domain.activity import HOUR, HourlyActivity, Measure, hour_of, summarize
 from lab_agent.errors import LabAgentError
 from lab_agent.ports.clock import Clock
-from lab_agent.ports.queries import Queries
-from lab_agent.ports.repositories import Store, UnitOfWork
+from lab_agent.store.queries import Queries
+from lab_agent.store.unit_of_work import Store, UnitOfWork
 
 log = structlog.get_logger(__name__)
 

@@ -10,10 +10,10 @@ from lab_agent.conditions.ids import ConditionId
 from lab_agent.domain.workers import WorkerRecord
 from lab_agent.monitoring.monitor import Finding
 from lab_agent.ports.clock import Clock
-from lab_agent.ports.read_models import LAST_POLL_KEY
-from lab_agent.ports.repositories import Store, UnitOfWork
 from lab_agent.settings.groups import WorkerSettings
 from lab_agent.settings.monitoring import MonitoringSettings
+from lab_agent.store.read_models import LAST_POLL_KEY
+from lab_agent.store.unit_of_work import Store, UnitOfWork
 
 STALL_INTERVALS = 3
 """So many heartbeats late, the process counts as having stood still."""

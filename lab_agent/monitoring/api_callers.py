@@ -15,7 +15,7 @@ from lab_agent.domain.api_refusals import ApiRefusals, RefusalReason
 from lab_agent.domain.catalogue_records import ApiToken
 from lab_agent.monitoring.monitor import Finding, Probe
 from lab_agent.ports.clock import Clock
-from lab_agent.ports.repositories import Store, UnitOfWork
+from lab_agent.store.unit_of_work import Store, UnitOfWork
 
 _WINDOW = timedelta(hours=1)
 _DETAILS = {

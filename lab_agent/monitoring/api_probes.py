@@ -13,8 +13,8 @@ from lab_agent.conditions.ids import ConditionId
 from lab_agent.errors import LabAgentError
 from lab_agent.monitoring.monitor import Finding, Probe
 from lab_agent.ports.clock import Clock
-from lab_agent.ports.repositories import Store
 from lab_agent.steady_clock import steady_seconds
+from lab_agent.store.unit_of_work import Store
 
 _NEEDED_FAILURES = 2
 _NEEDED_DIFFERENCES = 3

@@ -20,8 +20,8 @@ from lab_agent.domain.catalogue_records import CATALOGUE_CHANGE_STAMP, Catalogue
 from lab_agent.errors import CatalogueError
 from lab_agent.monitoring.monitor import Finding, Probe
 from lab_agent.ports.clock import Clock
-from lab_agent.ports.repositories import Store, UnitOfWork
 from lab_agent.shipped_files import shipped_path
+from lab_agent.store.unit_of_work import Store, UnitOfWork
 
 _REPLACED_TOLD_FOR = timedelta(days=1)
 

@@ -12,7 +12,7 @@ from lab_agent.domain.ids import OrderKey
 from lab_agent.domain.job_records import FailureGroup
 from lab_agent.domain.records import Alert, WaitingGroup
 from lab_agent.monitoring.report import to_open_condition
-from lab_agent.ports.repositories import UnitOfWork
+from lab_agent.store.unit_of_work import UnitOfWork
 from lab_agent.workflow.operator_groups import GroupAction
 from lab_agent.workflow.operator_held_groups import ResultGroup, can_release_orders, why_results_stay
 

@@ -17,8 +17,8 @@ from lab_agent.monitoring.hosts import LivingHosts, keep_findings
 from lab_agent.monitoring.monitor import Finding
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.exchange import Exchange, ServiceClock
-from lab_agent.ports.repositories import Store, UnitOfWork
 from lab_agent.steady_clock import steady_seconds
+from lab_agent.store.unit_of_work import Store, UnitOfWork
 
 CLOCKS_DIFFER_RULE = "order.clocks-differ"
 """The rule that holds what cannot be decided meanwhile."""

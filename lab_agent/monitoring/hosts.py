@@ -13,8 +13,8 @@ from lab_agent.conditions.ids import ConditionId
 from lab_agent.domain.records import Alert
 from lab_agent.domain.workers import WorkerRecord
 from lab_agent.monitoring.monitor import Finding, Probe
-from lab_agent.ports.repositories import Store, UnitOfWork
 from lab_agent.steady_clock import steady_seconds
+from lab_agent.store.unit_of_work import Store, UnitOfWork
 
 _SEPARATOR = ":"
 

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import ClassVar
 
 from lab_agent.conditions.ids import ConditionId
+from lab_agent.domain.restoration import CREATED_AT_KEY
 from lab_agent.monitoring.monitor import Finding
 from lab_agent.monitoring.own_thread import in_own_thread
 from lab_agent.ports.clock import Clock
-from lab_agent.ports.event_repositories import CREATED_AT_KEY
-from lab_agent.ports.repositories import Store
+from lab_agent.store.unit_of_work import Store
 from lab_agent.systemd_units import find_failure
 from lab_agent.url_origin import LOOPBACK_OF_ANY
 

@@ -12,8 +12,8 @@ from typing_extensions import override
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.monitoring.monitor import Finding, Probe
 from lab_agent.ports.clock import Clock
-from lab_agent.ports.queries import Queries
-from lab_agent.ports.read_models import OverdueResults
+from lab_agent.store.queries import Queries
+from lab_agent.store.read_models import OverdueResults
 
 
 @dataclass(frozen=True, slots=True)

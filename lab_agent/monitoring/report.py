@@ -10,7 +10,7 @@ from lab_agent.conditions.model import Affected, AffectedCount, OpenCondition, S
 from lab_agent.conditions.table import CONDITIONS
 from lab_agent.domain.records import Alert
 from lab_agent.monitoring import page_lists
-from lab_agent.ports.read_models import AffectedNumbers
+from lab_agent.store.read_models import AffectedNumbers
 
 _NOUNS = {
     "orders": "order",

@@ -16,10 +16,10 @@ from lab_agent.notification.planning import Policy
 from lab_agent.notification.sending import Teller
 from lab_agent.notification.webhook import WebhookChannel
 from lab_agent.ports.clock import Clock
-from lab_agent.ports.queries import Queries
-from lab_agent.ports.read_models import AffectedNumbers
-from lab_agent.ports.repositories import Store
 from lab_agent.settings.notify import CommandSettings, EmailSettings, NotifySettings
+from lab_agent.store.queries import Queries
+from lab_agent.store.read_models import AffectedNumbers
+from lab_agent.store.unit_of_work import Store
 
 
 def build_channels(settings: NotifySettings, clock: Clock, *, shows_errors: bool = False) -> tuple[Channel, ...]:
@@ -60,15 +60,15 @@ def build_notifier(
     clock: Clock,
     owner: str,
     *,
-    queries: Queries | None,
+    queries: Queries,
     observed: Callable[[], Sequence[OpenCondition]],
     on_look: Callable[[Exception | None], Awaitable[None]],
     book: MemoryBook,
 ) -> Notifier:
     """Build what tells; `observed` are the conditions that the store cannot hold, and `book` what was told of them."""
 
-    async def count_affected() -> AffectedNumbers | None:
-        return None if queries is None else await queries.affected_numbers()
+    async def count_affected() -> AffectedNumbers:
+        return await queries.affected_numbers()
 
     return Notifier(
         store=store,

@@ -27,8 +27,8 @@ from lab_agent.notification.planning import (
 )
 from lab_agent.notification.sending import Book, Outcome, Outgoing, Teller, repeat_whole, send_all
 from lab_agent.ports.clock import Clock
-from lab_agent.ports.read_models import AffectedNumbers
-from lab_agent.ports.repositories import Store, UnitOfWork
+from lab_agent.store.read_models import AffectedNumbers
+from lab_agent.store.unit_of_work import Store, UnitOfWork
 
 log = structlog.get_logger(__name__)
 

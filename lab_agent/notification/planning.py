@@ -18,7 +18,7 @@ from lab_agent.domain.notifications import ChannelRecord, Notification
 from lab_agent.domain.records import Alert
 from lab_agent.monitoring.report import list_conditions, to_open_condition
 from lab_agent.notification.message import Change, Item, Message, sort_items
-from lab_agent.ports.read_models import AffectedNumbers
+from lab_agent.store.read_models import AffectedNumbers
 
 RATE_PERIOD = timedelta(hours=1)
 ALERT_AFTER_FAILURES = 3

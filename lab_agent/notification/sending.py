@@ -18,7 +18,7 @@ from lab_agent.notification.channel import Channel, NotificationNotSent
 from lab_agent.notification.message import Change, Item, Message
 from lab_agent.notification.planning import Plan, Policy, Situation, after_failure, after_success, make_message, make_plan
 from lab_agent.ports.clock import Clock
-from lab_agent.ports.read_models import AffectedNumbers
+from lab_agent.store.read_models import AffectedNumbers
 
 log = structlog.get_logger(__name__)
 

@@ -32,9 +32,9 @@ from lab_agent.result_bootstrap import SystemClock
 from lab_agent.settings.root import Settings
 from lab_agent.store.opening import open_store
 from lab_agent.store.progress import Tell
-from lab_agent.store.queries import SqlQueries
+from lab_agent.store.queries import Queries
 from lab_agent.store.schema import upgrade
-from lab_agent.store.unit_of_work import SqlStore
+from lab_agent.store.unit_of_work import Store
 from lab_agent.worker.dispatcher import JobDispatcher
 from lab_agent.worker.job_queues import list_queues
 from lab_agent.worker.outages import OutageTracker
@@ -82,19 +82,19 @@ async def rehearse(settings: Settings, plan: RehearsalPlan, tell: Tell) -> Rehea
 
 
 @asynccontextmanager
-async def _open_scratch_store() -> AsyncIterator[SqlStore]:
+async def _open_scratch_store() -> AsyncIterator[Store]:
     """A database that is thrown away: what is in it is made up."""
     with tempfile.TemporaryDirectory(prefix="lab-agent-rehearsal-") as folder:
         url = f"sqlite:///{folder}/rehearsal.db"
         await asyncio.to_thread(upgrade, url)
-        store = SqlStore(url, Cipher(new_key()))
+        store = Store(url, Cipher(new_key()))
         try:
             yield store
         finally:
             await store.close()
 
 
-async def _take_catalogue(settings: Settings, store: SqlStore, plan: RehearsalPlan) -> str:
+async def _take_catalogue(settings: Settings, store: Store, plan: RehearsalPlan) -> str:
     """Take over the catalogue that is named, else the active one of the database with its notices, else the settings' own.
 
     Gives where it comes from, for people.
@@ -122,7 +122,7 @@ async def _read_catalogue(components: Components, origin: str) -> Catalogue:
     return history.versions[0].catalogue
 
 
-async def _copy_active(settings: Settings, store: SqlStore) -> str | None:
+async def _copy_active(settings: Settings, store: Store) -> str | None:
     """Copy the active catalogue of the installation's database; why there is none, where that is so."""
     try:
         site = open_store(settings.store)
@@ -147,7 +147,7 @@ class _Day:
     settings: Settings
     plan: RehearsalPlan
     components: Components
-    store: SqlStore
+    store: Store
     exchange: StandInExchange
     catalogue: Catalogue
     origin: str
@@ -286,7 +286,7 @@ class _Day:
         return found
 
     async def _list_jobs(self, states: frozenset[JobState]) -> tuple[Job, ...]:
-        page = await SqlQueries(self.store).jobs(states=states, limit=_MOST_JOBS)
+        page = await Queries(self.store).jobs(states=states, limit=_MOST_JOBS)
         return page.items
 
     def _count_ended(self) -> int:

@@ -11,8 +11,8 @@ from lab_agent.domain.ids import OrderKey
 from lab_agent.domain.job_records import Job
 from lab_agent.domain.state_machines import OrderState
 from lab_agent.monitoring.cause_groups import CauseGroup, read_groups
-from lab_agent.ports.repositories import UnitOfWork
 from lab_agent.rehearsal.made_orders import MadeOrder
+from lab_agent.store.unit_of_work import UnitOfWork
 from lab_agent.workflow.operator_held_groups import ResultGroup
 
 _MOST_REASONS = 3

@@ -18,13 +18,13 @@ from lab_agent.catalogue_service.notices import ActiveNotice, NoticeOverview
 from lab_agent.catalogue_service.versions import unpack_tables
 from lab_agent.domain.label_pools import LabelPool
 from lab_agent.errors import CatalogueError
-from lab_agent.ports.read_models import CatalogueVersionSummary
 from lab_agent.status.auth import HttpError, Viewer
 from lab_agent.status.context import Context, Renderer, StatusContext
 from lab_agent.status.forms import one_line
 from lab_agent.status.notice_pages import Board
 from lab_agent.status.pages import SearchText
 from lab_agent.status.paging import PageNumber, page_offset
+from lab_agent.store.read_models import CatalogueVersionSummary
 
 router = APIRouter()
 

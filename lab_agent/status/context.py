@@ -21,14 +21,14 @@ from lab_agent.domain.label_pools import LabelPool
 from lab_agent.metrics import Metrics
 from lab_agent.monitoring.cause_groups import CauseGroup, count_waiting, read_groups
 from lab_agent.ports.clock import Clock
-from lab_agent.ports.queries import Queries
-from lab_agent.ports.repositories import Store
 from lab_agent.rules.catalogue_history import CatalogueHistory
 from lab_agent.settings.status import StatusSettings
 from lab_agent.status import formatting
 from lab_agent.status.sessions import CurrentUser
 from lab_agent.status.templating import create_environment
 from lab_agent.status.translation import gettext, ngettext
+from lab_agent.store.queries import Queries
+from lab_agent.store.unit_of_work import Store
 from lab_agent.workflow.operator_held_groups import AssessOrder
 from lab_agent.workflow.refused_message_desk import RefusedMessageDesk
 from lab_agent.workflow.result_matching import ReportMatcher

@@ -20,10 +20,10 @@ from lab_agent.domain.text import escape_unprintable
 from lab_agent.domain.values import DateOrTime, PartialDate, SampledData, to_local
 from lab_agent.errors import DataInvalidError
 from lab_agent.monitoring.report import to_open_condition
-from lab_agent.ports.read_models import AttentionItem, AttentionKind, OrderDetail
 from lab_agent.serialization import load_stored_message
 from lab_agent.status.translation import gettext, marked
 from lab_agent.status.wording import cause_of, title_of
+from lab_agent.store.read_models import AttentionItem, AttentionKind, OrderDetail
 from lab_agent.systemd_units import with_typed_commands
 from lab_agent.workflow.hold_reasons import what_to_do
 from lab_agent.workflow.operator_jobs import can_be_marked_done, describe_retry

@@ -19,7 +19,6 @@ from lab_agent.domain.failure_causes import FailureCause
 from lab_agent.errors import InputError
 from lab_agent.logs import get_logger
 from lab_agent.monitoring.cause_groups import CauseGroup
-from lab_agent.ports.read_models import AGE_LIMITS, AttentionItem, WaitingSpan
 from lab_agent.status.auth import HttpError, Operator, Viewer
 from lab_agent.status.context import Context, Renderer, StatusContext, TemplateRenderer
 from lab_agent.status.forms import Form, one_line
@@ -27,6 +26,7 @@ from lab_agent.status.pages import Flash
 from lab_agent.status.paging import PageNumber, page_offset
 from lab_agent.status.sessions import CurrentUser
 from lab_agent.status.translation import gettext, marked
+from lab_agent.store.read_models import AGE_LIMITS, AttentionItem, WaitingSpan
 from lab_agent.workflow import operator_held_groups, operator_job_groups
 from lab_agent.workflow.operator_groups import ActionOutcome, ActionPreview, GroupAction
 from lab_agent.workflow.operator_held_groups import ResultGroup

@@ -15,11 +15,11 @@ from lab_agent.domain.state_machines import OPEN_ORDERS
 from lab_agent.errors import CryptoError, StoreError
 from lab_agent.metrics import CONTENT_TYPE, StoreGauges
 from lab_agent.monitoring.report import list_conditions
-from lab_agent.ports.read_models import Overview
 from lab_agent.status.auth import HttpError, LoginRequired, OwnPasswordRequired, require_viewer
 from lab_agent.status.condition_pages import list_open_conditions, list_store_conditions
 from lab_agent.status.context import Context
 from lab_agent.status.sessions import SESSION_COOKIE, Sessions
+from lab_agent.store.read_models import Overview
 
 router = APIRouter()
 

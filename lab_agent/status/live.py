@@ -16,10 +16,10 @@ from starlette.responses import Response, StreamingResponse
 
 from lab_agent.errors import LabAgentError
 from lab_agent.logs import get_logger
-from lab_agent.ports.queries import Queries
 from lab_agent.status.auth import HttpError, Viewer
 from lab_agent.status.sessions import SESSION_COOKIE, Sessions
 from lab_agent.status.translation import gettext
+from lab_agent.store.queries import Queries
 
 router = APIRouter()
 _log = get_logger(__name__)

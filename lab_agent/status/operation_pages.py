@@ -17,8 +17,6 @@ from lab_agent.domain.adapter_pauses import AdapterPause
 from lab_agent.domain.audit import AuditAction, AuditEntry
 from lab_agent.errors import Failure, InvalidTransitionError, LabAgentError
 from lab_agent.logs import get_logger
-from lab_agent.ports.read_models import LisTraffic, Overview
-from lab_agent.ports.repositories import UnitOfWork
 from lab_agent.rules.engine import RULES
 from lab_agent.rules.rule import Rule
 from lab_agent.status.auth import Admin, HttpError, Operator, Viewer
@@ -28,6 +26,8 @@ from lab_agent.status.context import AdapterStatus, Context, Renderer, StatusCon
 from lab_agent.status.forms import Form, Note, one_line
 from lab_agent.status.pages import Flash
 from lab_agent.status.translation import gettext, marked
+from lab_agent.store.read_models import LisTraffic, Overview
+from lab_agent.store.unit_of_work import UnitOfWork
 from lab_agent.workflow.adapter_pauses import load_pauses, pause_adapter, resume_adapter
 
 router = APIRouter()

@@ -12,12 +12,12 @@ from lab_agent.domain.ids import LineKey, OrderKey
 from lab_agent.domain.records import LineRecord, OrderRecord
 from lab_agent.domain.state_machines import LineState, OrderState
 from lab_agent.logs import get_logger
-from lab_agent.ports.read_models import OrderDetail
 from lab_agent.rules.engine import RELEASABLE_RULES
 from lab_agent.status.auth import HttpError, Operator, Viewer
 from lab_agent.status.context import Context
 from lab_agent.status.forms import Form, Note, one_line
 from lab_agent.status.translation import gettext
+from lab_agent.store.read_models import OrderDetail
 from lab_agent.workflow import operator_orders
 
 router = APIRouter()

@@ -22,7 +22,6 @@ from lab_agent.domain.state_machines import OrderState
 from lab_agent.domain.values import is_in_calendar
 from lab_agent.errors import InvalidTransitionError, StoreError
 from lab_agent.logs import get_logger
-from lab_agent.ports.read_models import MAX_MATCHED, OrderCriteria, OrderCursor, OrderList, OrderSummary
 from lab_agent.status.auth import HttpError, Operator, Revealer, Viewer
 from lab_agent.status.context import Context, Renderer, StatusContext, get_context
 from lab_agent.status.csv_export import csv_file
@@ -31,6 +30,7 @@ from lab_agent.status.formatting import format_timestamp
 from lab_agent.status.forms import Form, Note, one_line
 from lab_agent.status.pages import Flash
 from lab_agent.status.translation import gettext
+from lab_agent.store.read_models import MAX_MATCHED, OrderCriteria, OrderCursor, OrderList, OrderSummary
 from lab_agent.workflow import operator_jobs
 
 router = APIRouter()

@@ -25,7 +25,6 @@ from lab_agent.domain.lab_order import OrderPatient
 from lab_agent.domain.records import Event, OrderRecord
 from lab_agent.domain.state_machines import JOBS_NEEDING_OPERATOR, OPEN_JOBS, JobState, OrderState, ReportState
 from lab_agent.errors import DataInvalidError, LabAgentError, StoreUnreachableError
-from lab_agent.ports.read_models import OrderDetail
 from lab_agent.rules.engine import RULES
 from lab_agent.rules.rule import Finding
 from lab_agent.serialization import load_order_patient
@@ -40,6 +39,7 @@ from lab_agent.status.order_decisions import Detail
 from lab_agent.status.pages import Flash
 from lab_agent.status.translation import gettext
 from lab_agent.status.wording import cause_about
+from lab_agent.store.read_models import OrderDetail
 from lab_agent.workflow.adapter_pauses import load_pauses
 from lab_agent.workflow.operator_jobs import WAITING_STATES, can_be_marked_done
 

@@ -18,7 +18,6 @@ from lab_agent.domain.ages import format_age
 from lab_agent.domain.state_machines import JobState, LineState, OrderState, ReportState
 from lab_agent.monitoring.cause_groups import CauseGroup, count_waiting
 from lab_agent.monitoring.page_lists import RESULTS_TO_DELIVER
-from lab_agent.ports.read_models import Overview, OverviewPage
 from lab_agent.status.auth import Viewer
 from lab_agent.status.charts import DAY, WEEK, Chart, Span, collect, draw_counts, draw_times, first_hour, format_seconds
 from lab_agent.status.condition_pages import list_open_conditions
@@ -27,6 +26,7 @@ from lab_agent.status.early_read import EarlyRead
 from lab_agent.status.pages import Flash
 from lab_agent.status.translation import gettext, ngettext
 from lab_agent.status.wording import affected_text, affects_of, title_of
+from lab_agent.store.read_models import Overview, OverviewPage
 
 router = APIRouter()
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import Depends
 
-from lab_agent.ports.read_models import DEFAULT_PAGE_SIZE
+from lab_agent.store.read_models import DEFAULT_PAGE_SIZE
 
 _MAX_PAGE_NUMBER = 100_000
 

@@ -18,14 +18,14 @@ from lab_agent.domain.ids import RefusedKey
 from lab_agent.domain.refused_messages import RefusedMessage, RefusedState, raw_lines
 from lab_agent.errors import Failure, InvalidTransitionError
 from lab_agent.logs import get_logger
-from lab_agent.ports.read_models import DEFAULT_PAGE_SIZE, Page
-from lab_agent.ports.repositories import UnitOfWork
 from lab_agent.status.auth import HttpError, Operator, Viewer
 from lab_agent.status.context import Context, Renderer, StatusContext
 from lab_agent.status.forms import Form, Note, one_line
 from lab_agent.status.pages import Flash, StateNames
 from lab_agent.status.paging import PageNumber, page_offset
 from lab_agent.status.translation import gettext
+from lab_agent.store.read_models import DEFAULT_PAGE_SIZE, Page
+from lab_agent.store.unit_of_work import UnitOfWork
 from lab_agent.workflow.refused_message_desk import Preview, describe_content
 from lab_agent.workflow.refused_messages import list_refused_messages
 

@@ -21,7 +21,6 @@ from lab_agent.domain.records import Event
 from lab_agent.domain.report_records import HoldReason, ReportRecord, result_alert_key
 from lab_agent.domain.state_machines import JOBS_NEEDING_OPERATOR, REPORTS_NEEDING_OPERATOR, ReportState
 from lab_agent.logs import get_logger
-from lab_agent.ports.read_models import OrderSummary, Page, ReportSummary
 from lab_agent.status.auth import HttpError, Operator, Viewer
 from lab_agent.status.context import Context, Renderer, StatusContext
 from lab_agent.status.formatting import ResultView, load_result, order_references
@@ -29,6 +28,7 @@ from lab_agent.status.forms import Form, one_line
 from lab_agent.status.pages import Flash, SearchText, StateNames
 from lab_agent.status.paging import PageNumber, page_offset
 from lab_agent.status.translation import gettext, marked
+from lab_agent.store.read_models import OrderSummary, Page, ReportSummary
 from lab_agent.workflow import operator_results
 from lab_agent.workflow.refused_messages import rejected_messages_alert_key
 

@@ -10,9 +10,9 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from lab_agent.accounts import MAX_PASSWORD_LENGTH, MIN_PASSWORD_LENGTH, Account, Role, generate_password
+from lab_agent.domain.credentials import SessionRecord
 from lab_agent.errors import AlreadyExistsError, DataInvalidError, LastAdminError
 from lab_agent.logs import get_logger
-from lab_agent.ports.credential_repositories import SessionRecord
 from lab_agent.status.auth import Admin, AdminReader, HttpError
 from lab_agent.status.context import Context, Renderer, StatusContext, TemplateRenderer
 from lab_agent.status.forms import Form, one_line

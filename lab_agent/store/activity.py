@@ -7,14 +7,12 @@ from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Connection, Select, bindparam, delete, func, literal_column, select
-from typing_extensions import override
 
 from lab_agent.domain.activity import HOUR, HourlyActivity, Measure, summarize
 from lab_agent.domain.job_records import JobKind
 from lab_agent.domain.state_machines import JobState
-from lab_agent.ports.activity import ActivityRepository
-from lab_agent.ports.read_models import MAX_COUNTED
 from lab_agent.store.page_tables import hourly_activity
+from lab_agent.store.read_models import MAX_COUNTED
 from lab_agent.store.row_mapping import in_states, to_record, to_values, upsert
 from lab_agent.store.tables import jobs, orders, reports
 
@@ -25,25 +23,25 @@ _SINCE = (
 )
 
 
-class SqlActivityRepository(ActivityRepository):
+class ActivityRepository:
     """Hours, in the table of that name."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
-    @override
     def save(self, hours: Sequence[HourlyActivity]) -> None:
+        """Write them, each over what was known of its hour and measure."""
         for each in hours:
             upsert(self._connection, hourly_activity, to_values(each), "hour", "measure")
 
-    @override
     def get(self, hour: datetime, measure: Measure) -> HourlyActivity | None:
+        """What is known of an hour."""
         found = select(hourly_activity).where(hourly_activity.c.hour == hour, hourly_activity.c.measure == measure)
         row = self._connection.execute(found).mappings().one_or_none()
         return None if row is None else _to_activity(row)
 
-    @override
     def purge(self, *, before: datetime) -> int:
+        """Remove older hours; their number."""
         return self._connection.execute(delete(hourly_activity).where(hourly_activity.c.hour < before)).rowcount
 
 

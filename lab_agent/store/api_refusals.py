@@ -8,10 +8,8 @@ from typing import Any
 
 from sqlalchemy import Executable, Table, bindparam, delete, func, select
 from sqlmodel import Column, Field
-from typing_extensions import override
 
 from lab_agent.domain.api_refusals import KEPT, PERIOD, ApiRefusals, RefusalReason, period_start
-from lab_agent.ports.api_refusals import ApiRefusalRepository
 from lab_agent.store.column_types import EnumText, IndexableText, UtcDateTime
 from lab_agent.store.session import Query, Session, Write
 from lab_agent.store.table_base import METADATA, TableRow
@@ -55,21 +53,21 @@ _SINCE = Query(
 )
 
 
-class SqlApiRefusalRepository(ApiRefusalRepository):
-    """Counts of refused requests."""
+class ApiRefusalRepository:
+    """Counts of refused requests, by period, reason and client."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    @override
     def add(self, refusals: Sequence[ApiRefusals], *, now: datetime) -> None:
+        """Add to the counts, each to that of the period of its `first_at`, and forget those older than `KEPT`."""
         for each in refusals:
             row = {"reason": each.reason, "client": each.client, "count": each.count}
             times = {"start": period_start(each.first_at), "first_at": each.first_at, "last_at": each.last_at}
             self._session.send(_ADD, {**row, **times})
         self._session.send(_FORGET, {"before": now - KEPT})
 
-    @override
     def since(self, moment: datetime) -> tuple[ApiRefusals, ...]:
+        """What was refused in the periods that had not ended at `moment`, in one sum for each reason and client."""
         rows = self._session.execute(_SINCE, {"since": moment - PERIOD})
         return tuple(ApiRefusals(**row) for row in rows.mappings())

@@ -22,7 +22,7 @@ from lab_agent.domain.state_machines import (
     OrderState,
     ReportState,
 )
-from lab_agent.ports.read_models import MAX_COUNTED, AttentionItem, AttentionKind, Page, WaitingSpan
+from lab_agent.store.read_models import MAX_COUNTED, AttentionItem, AttentionKind, Page, WaitingSpan
 from lab_agent.store.refused_tables import refused_messages
 from lab_agent.store.row_mapping import in_states
 from lab_agent.store.tables import jobs, lines, orders, reports

@@ -13,7 +13,6 @@ from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Connection, Row, delete, func, insert, select, update
-from typing_extensions import override
 
 from lab_agent.crypto import Cipher
 from lab_agent.domain.audit import (
@@ -28,7 +27,6 @@ from lab_agent.domain.audit import (
     short_name,
 )
 from lab_agent.errors import CryptoError, StoreError
-from lab_agent.ports.audit import AuditRepository
 from lab_agent.store.audit_tables import audit_head, audit_notes, audit_records
 from lab_agent.store.column_types import indexable_text, storable_text
 from lab_agent.store.row_mapping import chunked, insert_new, to_values
@@ -70,7 +68,7 @@ def rotate_audit_key(connection: Connection, cipher: Cipher) -> bool:
     return True
 
 
-class SqlAuditRepository(AuditRepository):
+class AuditRepository:
     """The audit of one unit of work: what is added is chained by `flush`, which its commit calls last."""
 
     def __init__(self, session: Session, cipher: Cipher, origin: AuditOrigin) -> None:
@@ -79,17 +77,17 @@ class SqlAuditRepository(AuditRepository):
         self.reached: AuditHead | None = None
         """Where the chain ends by what was written here; None if nothing was."""
 
-    @override
     def add(self, entry: AuditEntry) -> None:
+        """Add a record at the commit, behind all others that are committed by then."""
         self._added.append(entry)
 
-    @override
     def digest_settings(self, values: Mapping[str, str]) -> Mapping[str, str]:
+        """Give digests of settings' values, by which changes show, and the values do not."""
         chain = self._lock_head(self._session.connection()).chain
         return {name: chain.digest_setting(value) for name, value in values.items()}
 
-    @override
     def purge(self, *, before: datetime, limit: int = 500) -> int:
+        """Cut off the records made before then, oldest first, and anchor the rest; how many. The newest record always stays."""
         connection = self._session.connection()
         opened = self._lock_head(connection)
         if not opened.is_sound:  # what is left is evidence

@@ -8,46 +8,94 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 
 from sqlalchemy import ColumnElement, Connection, func, select
-from typing_extensions import override
 
 from lab_agent.crypto import Cipher
-from lab_agent.domain.audit import AuditRecord
+from lab_agent.domain.audit import AuditAction, AuditRecord
 from lab_agent.errors import CryptoError
-from lab_agent.ports.audit_queries import MAX_LOOKED_AT, AuditCriteria, AuditList, AuditNote, AuditQueries, CheckedRecord
 from lab_agent.store.audit import OpenedHead, load_head
 from lab_agent.store.audit_tables import audit_records
 from lab_agent.store.audit_verification import read_notes_safely
 from lab_agent.store.column_types import indexable_text
 from lab_agent.store.query_pages import fetch_records
 from lab_agent.store.row_mapping import chunked, unindexed
-from lab_agent.store.unit_of_work import SqlStore
+from lab_agent.store.unit_of_work import Store
+
+MAX_LOOKED_AT = 20_000
+"""How many records a page looks at for those that it wants, where no index finds them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditCriteria:
+    """What a list of records is narrowed to; everything that is given must be so, and be the whole name or key.
+
+    `since` and `until` are times of the records, the second one excluded.
+    """
+
+    actor: str = ""
+    action: AuditAction | None = None
+    subject: str = ""
+    since: datetime | None = None
+    until: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditList:
+    """A page of records, newest first."""
+
+    records: tuple[AuditRecord, ...]
+    older_before: int | None = None
+    """Older ones have numbers below this one; None where there are none."""
+    is_cut: bool = False
+    """Whether `MAX_LOOKED_AT` records were looked at, and older ones that may be wanted were not."""
+    broken: frozenset[int] = frozenset()
+    """Numbers of records that do not fit the one before them: one of the two was altered, or the one before is missing."""
+    is_end_whole: bool = True
+    """Whether the audit ends where its sealed head says; without a head that can be read, nothing is compared."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckedRecord:
+    """A record, and whether it fits the one before it."""
+
+    record: AuditRecord
+    is_whole: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditNote:
+    """What a person wrote about a record: no `text` where it was erased, or (then not `is_whole`) cannot be decrypted."""
+
+    text: str | None
+    is_whole: bool
+
 
 _AROUND = 1_000
 """Records beside a moment of which the furthest number is taken: their times are not quite in the order of their numbers."""
 _columns = audit_records.c
 
 
-class SqlAuditQueries(AuditQueries):
-    """Reads the audit of a `SqlStore`."""
+class AuditQueries:
+    """Reads of the audit. Each call may raise `StoreUnreachableError` and `SchemaMismatchError`."""
 
-    def __init__(self, store: SqlStore) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
 
-    @override
     async def audit_list(self, criteria: AuditCriteria, *, before: int | None = None, limit: int = 50) -> AuditList:
+        """Records, newest first: those with numbers below `before` alone. A page costs the same however many there are."""
         cipher = self._store.cipher
         return await self._store.read(lambda connection: _load_list(connection, cipher, criteria, before, limit))
 
-    @override
     async def audit_record(self, number: int) -> CheckedRecord | None:
+        """One record; None if there is none of that number (any more)."""
         cipher = self._store.cipher
         return await self._store.read(lambda connection: _load_record(connection, cipher, number))
 
-    @override
     async def audit_note(self, number: int) -> AuditNote | None:
+        """The note of a record; None where it has none. It may name a patient: record the look first."""
         cipher = self._store.cipher
         return await self._store.read(lambda connection: _load_note(connection, cipher, number))
 

@@ -6,11 +6,9 @@ from collections.abc import Collection, Mapping, Sequence, Set
 from datetime import datetime
 
 from sqlalchemy import Connection, bindparam, exists, insert, select, text, update
-from typing_extensions import override
 
 from lab_agent.domain.catalogue_records import CatalogueVersion, IssuedLabel, TurnaroundNotice
 from lab_agent.domain.ids import OrderKey
-from lab_agent.ports.catalogue_repositories import CatalogueRepository, IssuedLabelRepository, TurnaroundNoticeRepository
 from lab_agent.store.catalogue_tables import catalogues, issued_labels, label_ranges, turnaround_notices
 from lab_agent.store.row_mapping import RecordMapping, chunked, to_record, to_values
 from lab_agent.store.session import Query, Session, Write
@@ -46,14 +44,18 @@ _MARK_LABELS_USED = Write.of(
 )
 
 
-class SqlCatalogueRepository(CatalogueRepository):
+class CatalogueRepository:
     """Imported catalogue versions."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
-    @override
     def add(self, version: CatalogueVersion) -> bool:
+        """Activate a version. False, and nothing is written, where the active version is the same, byte for byte, and somebody's.
+
+        Where the same version is stored with other bytes, those are damaged: they are replaced, and the rest of its row stays.
+        An active version that nobody imported becomes that of whoever does.
+        """
         if self._connection.dialect.name == "postgresql":  # two importers at once: the second sees what the first wrote
             self._connection.execute(text("LOCK TABLE catalogues IN SHARE ROW EXCLUSIVE MODE"))
         damaged = (catalogues.c.version == version.version) & (catalogues.c.content != version.content)
@@ -72,38 +74,38 @@ class SqlCatalogueRepository(CatalogueRepository):
         values = {"origin": version.origin, "actor": version.by}
         return self._connection.execute(update(catalogues).where(nobodys).values(**values)).rowcount > 0
 
-    @override
     def newest(self) -> CatalogueVersion | None:
+        """The active version; None if none was ever imported."""
         found = select(catalogues).order_by(catalogues.c.number.desc()).limit(1)
         row = self._connection.execute(found).mappings().one_or_none()
         return None if row is None else to_record(CatalogueVersion, row)
 
-    @override
     def active(self) -> tuple[str, datetime] | None:
+        """The name of the active version, and since when it is that, without its content; None if none was ever imported."""
         found = select(catalogues.c.version, catalogues.c.since).order_by(catalogues.c.number.desc()).limit(1)
         row = self._connection.execute(found).one_or_none()
         return None if row is None else (row.version, row.since)
 
-    @override
     def active_since(self, moment: datetime) -> tuple[CatalogueVersion, ...]:
+        """Every version that was active at that time or later, newest first."""
         begun_before = select(catalogues.c.number).where(catalogues.c.since <= moment).order_by(catalogues.c.number.desc())
         oldest = self._connection.scalar(begun_before.limit(1)) or 0
         found = select(catalogues).where(catalogues.c.number >= oldest).order_by(catalogues.c.number.desc())
         return tuple(to_record(CatalogueVersion, row) for row in self._connection.execute(found).mappings())
 
 
-class SqlTurnaroundNoticeRepository(TurnaroundNoticeRepository):
-    """What staff announced."""
+class TurnaroundNoticeRepository:
+    """What staff announced: stopped and delayed tests."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
-    @override
     def add(self, notice: TurnaroundNotice) -> None:
+        """Write a notice."""
         self._connection.execute(insert(turnaround_notices).values(**to_values(notice)))
 
-    @override
     def lift(self, item: str, contract: str | None, *, now: datetime) -> int:
+        """Lift the notices of an item that are not over: of that contract only, or (None) of every one. Gives their number."""
         which = (
             (turnaround_notices.c.item == item) & (turnaround_notices.c.end_at > now) & turnaround_notices.c.lifted_at.is_(None)
         )
@@ -111,22 +113,25 @@ class SqlTurnaroundNoticeRepository(TurnaroundNoticeRepository):
             which &= turnaround_notices.c.contract == contract
         return self._connection.execute(update(turnaround_notices).where(which).values(lifted_at=now)).rowcount
 
-    @override
     def active_since(self, moment: datetime) -> tuple[TurnaroundNotice, ...]:
+        """Notices that were active at that time or later, or are to come, in the order in which they were made."""
         cleared = turnaround_notices.c.lifted_at
         late = (turnaround_notices.c.end_at > moment) & (cleared.is_(None) | (cleared > moment))
         found = select(turnaround_notices).where(late).order_by(turnaround_notices.c.number)
         return tuple(to_record(TurnaroundNotice, row) for row in self._connection.execute(found).mappings())
 
 
-class SqlIssuedLabelRepository(IssuedLabelRepository):
-    """Barcodes that were given out."""
+class IssuedLabelRepository:
+    """Issued barcodes. None is ever issued twice."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    @override
     def lock_ranges(self, pattern: str, first: int) -> Mapping[int, int]:
+        """Lock the ranges of a pattern until the unit of work ends.
+
+        Gives the next number of each by its first number; a new range from `first` has that one next.
+        """
         held = self._lock_ranges(pattern, first)
         if not held:  # the range is new; where another process makes it at this moment, theirs is taken
             self._session.send(_ADD_RANGE, {"pattern": pattern, "first": first, "next_number": first})
@@ -137,23 +142,23 @@ class SqlIssuedLabelRepository(IssuedLabelRepository):
         rows = self._session.execute(_LOCK_RANGES, {"of_pattern": pattern, "of_first": first})
         return {row.first: row.next_number for row in rows}
 
-    @override
     def set_next_number(self, pattern: str, first: int, next_number: int) -> None:
+        """Set the next number of a locked range."""
         values = {"of_pattern": pattern, "of_first": first, "following": next_number}
         self._session.put(_ADVANCE_RANGE, (pattern, first), values)
 
-    @override
     def add_all(self, labels: Sequence[IssuedLabel]) -> Set[str]:
+        """Write labels, in one statement. Gives the barcodes that were written; one that was issued before is left as it is."""
         if not labels:
             return frozenset()
         return frozenset(self._session.send(_ADD_LABELS, [_LABELS.to_values(each) for each in labels]).scalars())
 
-    @override
     def list_for_basket(self, basket: str) -> tuple[IssuedLabel, ...]:
+        """The labels of a basket, in the order in which they were issued."""
         return _LABELS.to_records(self._session.execute(_LABELS_OF_BASKET, {"of_basket": basket}))
 
-    @override
     def mark_used(self, barcodes: Collection[str], order: OrderKey, *, at: datetime) -> int:
+        """Mark labels as used by an order, except unknown ones and those marked already. Gives how many were marked."""
         marked = 0
         for batch in chunked(sorted(set(barcodes))):
             marked += self._session.send(_MARK_LABELS_USED, {"barcodes": batch, "at": at, "of_order": order}).rowcount

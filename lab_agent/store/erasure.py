@@ -8,11 +8,9 @@ from collections.abc import Callable
 from datetime import datetime
 
 from sqlalchemy import ColumnElement, Connection, delete, select, update
-from typing_extensions import override
 
 from lab_agent.domain.ids import OrderKey, RefusedKey, ReportKey
 from lab_agent.domain.state_machines import FINISHED_REPORTS
-from lab_agent.ports.erasure import Erasure
 from lab_agent.store.audit_tables import audit_notes, audit_records
 from lab_agent.store.refused_tables import refused_contents, refused_messages
 from lab_agent.store.retention import find_documents_in, find_needed_documents
@@ -25,19 +23,22 @@ _ERASED = "erased"
 _KEPT_PAYLOAD = frozenset({"adapter", "reopened", "status"})
 
 
-class SqlErasure(Erasure):
-    """Erases in the tables."""
+class Erasure:
+    """Erases in the unit of work. What is in progress is the caller's to look at before."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
-    @override
     def count_results(self, key: OrderKey) -> tuple[int, int]:
+        """How many results of an order are not finished, and how many there are."""
         states = self._connection.scalars(select(reports.c.state).where(reports.c.order_key == key)).all()
         return sum(state not in FINISHED_REPORTS for state in states), len(states)
 
-    @override
     def order(self, key: OrderKey, empty_message: Callable[[bytes], bytes], *, at: datetime) -> int:
+        """Erase all of an order but keys, states, times and codes; how many documents went.
+
+        `empty_message` gives a stored message (`LabMessage`) without what it says of the patient.
+        """
         self._empty(orders, orders.c.key == key, received=None, lab_order=None, patient_reference=None, reason=None)
         self._empty(work_orders, work_orders.c.order_key == key, reason=None)
         self._empty(lines, lines.c.order_key == key, outputs=())
@@ -51,16 +52,16 @@ class SqlErasure(Erasure):
         self._erase_notes((audit_notes.c.order_key == key) | _is_about(key))
         return self._delete_documents(mine - find_needed_documents(self._connection, at))
 
-    @override
     def report(self, key: ReportKey, empty_message: Callable[[bytes], bytes]) -> None:
+        """Erase the values of a result, and whose it is; its keys and its state stay."""
         body = self._connection.scalar(select(reports.c.body).where(reports.c.key == key))
         self._connection.execute(delete(reported_patients).where(reported_patients.c.report == key))
         self._connection.execute(delete(events).where(events.c.report == key))
         self._empty(reports, reports.c.key == key, body=empty_message(body or b"{}"), outgoing_body=None, reason=None)
         self._erase_notes(_is_about(key))
 
-    @override
     def refused_message(self, key: RefusedKey) -> None:
+        """Erase the raw text of a refused message, its history, and what people wrote about it."""
         self._connection.execute(delete(refused_contents).where(refused_contents.c.refused_key == key))
         self._connection.execute(delete(events).where(events.c.refused_message == key))
         self._empty(refused_messages, refused_messages.c.key == key, is_kept=False, reason=_ERASED)

@@ -17,13 +17,11 @@ from sqlalchemy import (
     select,
     update,
 )
-from typing_extensions import override
 
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey
 from lab_agent.domain.ids import OrderKey
 from lab_agent.domain.records import Alert, Event
-from lab_agent.ports.event_repositories import AlertRepository, EventRepository, KeyValueRepository, RejectionRepository
 from lab_agent.store.row_mapping import RecordMapping, chunked, upsert_by
 from lab_agent.store.session import Query, Session, Write
 from lab_agent.store.tables import alerts, events, key_values, rejections
@@ -107,18 +105,18 @@ _VALUE = Query(select(key_values.c.value).where(key_values.c.key == _KEY))
 _SET_VALUE = Write.insert(key_values, upsert_by("key"))
 
 
-class SqlEventRepository(EventRepository):
+class EventRepository:
     """Entries of timelines, in the table `events`."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    @override
     def add(self, event: Event) -> None:
+        """Add an entry to an order's timeline, to a report's history, to both, or to a refused message's history."""
         self._session.append(_ADD_EVENT, [_EVENTS.to_values(event)])
 
-    @override
     def add_once(self, event: Event, *, since: datetime) -> bool:
+        """Add an entry to an order's timeline, unless that has one of its action and text since then. Whether it was added."""
         same = {"of_order": event.order, "of_action": event.action, "of_text": event.text, "since": since}
         if self._session.execute(_SAME_EVENT, same).first() is not None:
             return False
@@ -126,49 +124,53 @@ class SqlEventRepository(EventRepository):
         return True
 
 
-class SqlAlertRepository(AlertRepository):
-    """Alerts, in the table `alerts`."""
+class AlertRepository:
+    """Alerts; at most one of a key is open."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    @override
     def open(self, alert: Alert, *, follow_oldest: bool = False) -> bool:
+        """Open an alert. False if one of that key is open already; its detail and number become these, and its beginning if this
+        is earlier.
+
+        `follow_oldest`: its beginning becomes this one even if it is later, as that of a group whose oldest member has gone.
+        """
         if self._session.send(_OPEN_ALERT, _ALERTS.to_values(alert)).scalar() is not None:
             return True
         new = {"new_detail": alert.detail, "new_since": alert.since, "new_count": alert.count}
         self._session.send(_FOLLOW_OLDEST if follow_oldest else _RENEW_ALERT, {**_which(alert.key), **new})
         return False
 
-    @override
     def close(self, key: AlertKey, *, now: datetime) -> bool:
+        """Close an alert. False if none of that key is open."""
         if self._session.execute(_ALERT_IS_OPEN, _which(key)).first() is None:
             return False
         return self._session.send(_CLOSE_ALERT, {**_which(key), "now": now}).rowcount > 0
 
-    @override
     def open_among(self, keys: Collection[AlertKey]) -> frozenset[AlertKey]:
+        """Which of these alerts are open."""
         found: set[AlertKey] = set()
         for batch in chunked(sorted({key.subject for key in keys})):
             found.update(AlertKey(*row) for row in self._session.execute(_OPEN_AMONG, {"subjects": batch}))
         return frozenset(found.intersection(keys))
 
-    @override
     def open_of(self, conditions: Collection[ConditionId]) -> frozenset[AlertKey]:
+        """The open alerts of these conditions."""
         found = self._session.execute(_OPEN_OF, {"conditions": sorted(conditions)})
         return frozenset(AlertKey(*row) for row in found)
 
-    @override
     def all_open(self) -> tuple[Alert, ...]:
+        """The open alerts, in the order in which they were opened."""
         return _ALERTS.to_records(self._session.execute(_ALL_OPEN))
 
-    @override
     def close_all(self, keys: Collection[AlertKey], *, now: datetime) -> None:
+        """Close those of these alerts that are open."""
         for key in self.open_among(keys):
             self._session.send(_CLOSE_ALERT, {**_which(key), "now": now})
 
-    @override
     def reopen(self, key: AlertKey, *, closed_after: datetime) -> bool:
+        """Open the alert of that key again that was closed last, if that was after `closed_after` and none is open."""
         if self._session.execute(_ALERT_IS_OPEN, _which(key)).first() is not None:
             return False
         newest = self._session.execute(_NEWEST_CLOSED, {**_which(key), "after": closed_after}).scalar()
@@ -181,34 +183,34 @@ def _which(key: AlertKey) -> dict[str, object]:
     return {"of_condition": key.condition, "of_subject": key.subject}
 
 
-class SqlRejectionRepository(RejectionRepository):
+class RejectionRepository:
     """Which rule rejected which order, in the table `rejections`."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    @override
     def add(self, rule: str, order: OrderKey, *, at: datetime) -> None:
+        """Record that a rule rejected a line of an order."""
         self._session.append(_ADD_REJECTION, [{"rule": rule, "order_key": order, "at": at}])
 
-    @override
     def count_since(self, rule: str, since: datetime) -> int:
+        """Number of orders that a rule has rejected since then."""
         return self._session.execute(_COUNT_REJECTIONS, {"by_rule": rule, "since": since}).scalar() or 0
 
 
-class SqlKeyValueRepository(KeyValueRepository):
-    """Single values, in the table `key_values`."""
+class KeyValueRepository:
+    """Single values, such as when the last poll succeeded."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    @override
     def get(self, key: str) -> str | None:
+        """Give the value of a key; None if it was never set."""
         known: str | None = self._session.known((key_values, key))
         return self._session.execute(_VALUE, {"of": key}).scalar() if known is None else known
 
-    @override
     def set(self, key: str, value: str) -> None:
+        """Set the value of a key. Whoever else sets it waits until this unit of work has ended, so a key can be a lock."""
         row = {"key": key, "value": value}
         if self._session.kind == "sqlite":
             self._session.put(_SET_VALUE, key, row)

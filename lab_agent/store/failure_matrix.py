@@ -15,7 +15,7 @@ from lab_agent.domain.failure_causes import FailureCause
 from lab_agent.domain.refused_messages import RefusedState
 from lab_agent.domain.report_records import result_alert_key
 from lab_agent.domain.state_machines import OPEN_LINES, REPORTS_NEEDING_OPERATOR, LineState, OrderState
-from lab_agent.ports.read_models import AGE_LIMITS, AgedFailures
+from lab_agent.store.read_models import AGE_LIMITS, AgedFailures
 from lab_agent.store.refused_tables import refused_messages
 from lab_agent.store.row_mapping import in_states
 from lab_agent.store.tables import jobs, lines, orders, reports

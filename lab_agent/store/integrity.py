@@ -11,8 +11,8 @@ from urllib.parse import quote
 from sqlalchemy import Connection, select
 
 from lab_agent.crypto import Cipher
+from lab_agent.domain.restoration import INSTANCE_ID_KEY
 from lab_agent.errors import StoreFault, StoreUnreachableError
-from lab_agent.ports.event_repositories import INSTANCE_ID_KEY
 from lab_agent.settings.groups import StoreSettings
 from lab_agent.store.engine import open_reading_engine
 from lab_agent.store.error_translation import translate_errors

@@ -12,14 +12,21 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from typing_extensions import override
-
 from lab_agent.domain.failure_causes import FailureCause
 from lab_agent.domain.ids import JobId, OrderKey
-from lab_agent.domain.job_records import GIVING_WAY, FailingJobs, FailureGroup, Job, JobKind, NewJob
+from lab_agent.domain.job_records import (
+    GIVING_WAY,
+    FailingJobs,
+    FailureGroup,
+    Job,
+    JobKind,
+    JobLimits,
+    LeaseToken,
+    NewJob,
+    PendingWork,
+)
 from lab_agent.domain.state_machines import CLAIMABLE_STATES, JobState
 from lab_agent.errors import LeaseLostError
-from lab_agent.ports.job_repository import JobLimits, JobRepository, LeaseToken, PendingWork
 from lab_agent.store import job_statements
 from lab_agent.store.column_types import indexable_text
 from lab_agent.store.job_statements import JOBS
@@ -29,23 +36,26 @@ from lab_agent.store.session import Query, Session, Write
 _NO_VALUES: Mapping[str, Any] = {}
 
 
-class SqlJobRepository(JobRepository):
+class JobRepository:
     """The job queue, in the table `jobs`."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
 
     @property
-    @override
     def made_due(self) -> frozenset[JobKind]:
+        """Kinds of which this unit of work has added or released jobs, or made them due, without claiming all that are due.
+
+        Whoever runs jobs is told them after the commit.
+        """
         return frozenset(self._session.jobs_due)
 
-    @override
     def add(self, job: NewJob) -> bool:
+        """Write a job. False, and nothing is written, if there is one of the same `dedup_key` already."""
         return self.add_all((job,))[0]
 
-    @override
     def add_all(self, jobs: Sequence[NewJob]) -> tuple[bool, ...]:
+        """Write jobs at once, in this order; for each of them what `add` gives."""
         if not jobs:
             return ()
         self._lock_ordering_keys(jobs)
@@ -55,8 +65,12 @@ class SqlJobRepository(JobRepository):
         self._session.jobs_due.update(job.kind for job, is_new in zip(jobs, added, strict=True) if is_new)
         return added
 
-    @override
     def claim(self, limits: JobLimits, *, owner: str, now: datetime, lease: timedelta) -> tuple[Job, ...]:
+        """Take due jobs of each queue, those of unknown outcome too: the first open one of each ordering key, longest due first.
+
+        What gives way comes after the others of its queue. Concurrent claims never give the same job. Jobs in flight are taken
+        only after `expire_leases`, and those for a paused laboratory system once it is resumed.
+        """
         wanted = {kinds: limit for kinds, limit in limits.items() if kinds and limit > 0}
         if not wanted:
             return ()
@@ -77,25 +91,29 @@ class SqlJobRepository(JobRepository):
                 self._session.jobs_due -= kinds
         return tuple(sorted(claimed, key=lambda job: (job.gives_way, job.due_at, job.id)))
 
-    @override
     def pending(self, kinds: Collection[JobKind], *, now: datetime) -> PendingWork:
+        """Look which of these kinds have a job that can be claimed, without taking anything."""
         found = set(self._session.execute(job_statements.select_pending(frozenset(kinds)), {"at": now}).scalars())
         return PendingWork(frozenset(map(JobKind, found - {job_statements.EXPIRED})), job_statements.EXPIRED in found)
 
-    @override
     def expire_leases(self, now: datetime) -> int:
+        """Take jobs in flight from owners whose lease has expired: their outcome is unknown, and they are due at once."""
         expired = self._fetch(job_statements.EXPIRED_LEASES, {"at": now})
         if expired:
             self._save([(job.lease_expired(now), job.fencing_token) for job in expired])
         return len(expired)
 
-    @override
     def renew_lease(self, job: Job, *, now: datetime, lease: timedelta) -> None:
+        """Extend a lease. Raises `LeaseLostError` if the fencing token has changed."""
         if not self._renew([(job.id, job.fencing_token)], now + lease):
             raise LeaseLostError()
 
-    @override
     def renew_leases(self, jobs: Collection[Job], *, now: datetime, lease: timedelta) -> frozenset[LeaseToken]:
+        """Extend the leases of an owner (its heartbeat); gives those that it still has.
+
+        The unit of work does nothing else: it may be committed after each lease, so that no lease is held while it waits for one
+        whose job is just ending (PostgreSQL would find a deadlock with it).
+        """
         tokens = [(job.id, job.fencing_token) for job in jobs]
         if not tokens:
             return frozenset()
@@ -107,17 +125,17 @@ class SqlJobRepository(JobRepository):
             self._session.commit()
         return frozenset(renewed)
 
-    @override
     def save(self, job: Job) -> None:
+        """Write a changed job whose fencing token is still ours. Raises `LeaseLostError` otherwise."""
         self.save_all((job,))
 
-    @override
     def save_all(self, jobs: Sequence[Job]) -> None:
+        """Write changed jobs at once. Raises `LeaseLostError` if the fencing token of one of them is not ours any more."""
         if jobs:
             self._save([(job, job.fencing_token) for job in jobs])
 
-    @override
     def release(self, job: Job) -> None:
+        """Write a job as its owner leaves it, as `save` does: a due one that has waited for it counts as made due."""
         if job.state in CLAIMABLE_STATES:
             self.save(job)
             return
@@ -127,46 +145,55 @@ class SqlJobRepository(JobRepository):
         if found[0] is not None:
             self._session.jobs_due.add(found[0])
 
-    @override
     def get(self, job: JobId) -> Job | None:
+        """One job; None if it is unknown."""
         found = self._fetch(job_statements.ONE, {"of": job})
         return found[0] if found else None
 
-    @override
     def list_for_order(self, order: OrderKey, *, open_only: bool = True) -> tuple[Job, ...]:
+        """The jobs of an order, oldest first."""
         return self._fetch(job_statements.OPEN_OF_ORDER if open_only else job_statements.OF_ORDER, {"of": order})
 
-    @override
     def needing_operator(
         self, *, kind: JobKind | None = None, state: JobState | None = None, after: Job | None = None, limit: int
     ) -> tuple[Job, ...]:
+        """Jobs that need an operator (dead letters, and those in review), by when they were first due and from after one on, so
+        that all can be gone through in portions.
+        """
         asked = {"of_kind": kind, "of_state": state, "at_most": limit}
         if after is None:
             return self._fetch(job_statements.NEEDING_OPERATOR, asked)
         return self._fetch(job_statements.NEXT_NEEDING_OPERATOR, {**asked, "after_due": after.first_due_at, "after": after.id})
 
-    @override
     def failing(self, *, since: datetime, kind: JobKind | None = None) -> tuple[FailingJobs, ...]:
+        """Jobs that failed at their last attempt and are tried again, failing at `since` already: by cause and kind."""
         if kind is None:
             found = self._session.execute(job_statements.FAILING, {"since": since})
         else:
             found = self._session.execute(job_statements.FAILING_OF_KIND, {"since": since, "of": kind})
         return tuple(to_record(FailingJobs, row) for row in found.mappings())
 
-    @override
     def failure_groups(self) -> tuple[FailureGroup, ...]:
+        """All open jobs whose last attempt failed, tried again or set aside: by cause, system and kind."""
         found = self._session.execute(job_statements.FAILURE_GROUPS).mappings()
         return tuple(to_record(FailureGroup, row) for row in found)
 
-    @override
     def of_cause(
         self, cause: FailureCause, *, system: str | None, kind: JobKind | None, after: JobId, limit: int
     ) -> tuple[Job, ...]:
+        """Open jobs whose last attempt failed of this cause, by number and from after one on, so that all can be gone through.
+
+        Of one laboratory system or kind alone, where that is given.
+        """
         asked = {"of": cause, "at_system": system, "of_kind": kind, "after": after, "at_most": limit}
         return self._fetch(job_statements.OF_CAUSE, asked)
 
-    @override
     def make_due(self, kind: JobKind, *, now: datetime, failing_only: bool = False) -> int:
+        """Make jobs of a kind due now that were to be performed or verified later; their number.
+
+        Of a kind of which some give way, those alone: what was read once is to be read again after its time, not before.
+        With `failing_only`, only those whose last attempt failed, and that do not wait because they were asked to.
+        """
         every = job_statements.MAKE_GIVING_WAY_DUE if kind in GIVING_WAY else job_statements.MAKE_DUE
         statement = job_statements.MAKE_FAILING_DUE if failing_only else every
         changed = self._session.send(statement, {"at": now, "of": kind}).rowcount
@@ -174,8 +201,11 @@ class SqlJobRepository(JobRepository):
             self._session.jobs_due.add(kind)
         return changed
 
-    @override
     def bring_forward(self, *, now: datetime, due_after: datetime, giving_way_after: datetime, leased_after: datetime) -> int:
+        """Mend what was written before our clock was set back: make due now what is due later than `due_after`; their number.
+
+        What gives way to others may be due as late as `giving_way_after`. A lease that ends after `leased_after` ends then.
+        """
         self._session.send(job_statements.SHORTEN_LEASES, {"until": leased_after})
         late = {"at": now, "after": due_after, "giving_way_after": giving_way_after}
         return self._session.send(job_statements.BRING_FORWARD, late).rowcount

@@ -18,7 +18,7 @@ from lab_agent.store.audit_tables import audit_notes
 from lab_agent.store.progress import Tell, tell_nobody
 from lab_agent.store.refused_tables import refused_contents
 from lab_agent.store.tables import oauth_tokens
-from lab_agent.store.unit_of_work import SqlStore
+from lab_agent.store.unit_of_work import Store
 from lab_agent.store.vault import rotate_index_key, store_key_check
 from lab_agent.store.vault_tables import documents, identities, reported_patients, service_messages
 
@@ -49,7 +49,7 @@ class KeyRotation:
     unreadable: int
 
 
-async def rotate_keys(store: SqlStore, tell: Tell = tell_nobody) -> KeyRotation:
+async def rotate_keys(store: Store, tell: Tell = tell_nobody) -> KeyRotation:
     """Encrypt everything with the newest key of the store's cipher; the only one needed if nothing was added meanwhile."""
     values = 0 if tell is tell_nobody else await store.write(_count_values)
     first, unreadable = await _rotate_all(store, lambda done: tell(min(done, values), 2 * values))
@@ -61,7 +61,7 @@ async def rotate_keys(store: SqlStore, tell: Tell = tell_nobody) -> KeyRotation:
     return KeyRotation(reencrypted=first + second, added_meanwhile=second, unreadable=unreadable)
 
 
-async def count_older(store: SqlStore, cipher: Cipher) -> int:
+async def count_older(store: Store, cipher: Cipher) -> int:
     """Count the values that the newest key did not encrypt: as long as there is one, the older keys are needed."""
     older = 0
     for table, key, name in _ENCRYPTED_COLUMNS:
@@ -84,7 +84,7 @@ def _count_values(connection: Connection, _: Cipher) -> int:
     return sum(connection.scalar(each) or 0 for each in counts)
 
 
-async def _rotate_all(store: SqlStore, tell_done: Callable[[int], object]) -> tuple[int, int]:
+async def _rotate_all(store: Store, tell_done: Callable[[int], object]) -> tuple[int, int]:
     """Go through every encrypted value once; the numbers of those encrypted anew and of unreadable ones."""
     reencrypted = unreadable = done = 0
     for table, key, name in _ENCRYPTED_COLUMNS:
@@ -99,7 +99,7 @@ async def _rotate_all(store: SqlStore, tell_done: Callable[[int], object]) -> tu
 
 
 async def _rotate_batch(
-    store: SqlStore, table: Table, key: Column[object], name: str, after: object
+    store: Store, table: Table, key: Column[object], name: str, after: object
 ) -> list[tuple[object, bool | None]]:
     """The keys of the next rows, each with whether its value was encrypted anew (None: it cannot be decrypted)."""
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from sqlalchemy import bindparam, delete, select
-from typing_extensions import override
 
 from lab_agent.domain.notifications import ChannelRecord, Notification
-from lab_agent.ports.notifications import NotificationRepository
 from lab_agent.store.notification_tables import notification_channels, notifications
 from lab_agent.store.row_mapping import RecordMapping, upsert_by
 from lab_agent.store.session import Query, Session, Write
@@ -29,30 +27,30 @@ _DELETE = Write.of(
 )
 
 
-class SqlNotificationRepository(NotificationRepository):
+class NotificationRepository:
     """The tables `notifications` and `notification_channels`."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    @override
     def all(self) -> tuple[Notification, ...]:
+        """Everything that was told and whose end was not, and what is to be told."""
         return _NOTIFICATIONS.to_records(self._session.execute(_ALL))
 
-    @override
     def save(self, notifications: Iterable[Notification]) -> None:
+        """Write or replace them."""
         self._append(_SAVE, [_NOTIFICATIONS.to_values(each) for each in notifications])
 
-    @override
     def delete(self, notifications: Iterable[Notification]) -> None:
+        """Delete them."""
         self._append(_DELETE, [_which(each) for each in notifications])
 
-    @override
     def channels(self) -> tuple[ChannelRecord, ...]:
+        """How sending went, for each channel that was used."""
         return _CHANNELS.to_records(self._session.execute(_ALL_CHANNELS))
 
-    @override
     def save_channel(self, channel: ChannelRecord) -> None:
+        """Write or replace one."""
         self._session.put(_SAVE_CHANNEL, channel.name, _CHANNELS.to_values(channel))
 
     def _append(self, write: Write, rows: list[dict[str, object]]) -> None:

@@ -8,7 +8,7 @@ from lab_agent.domain.programs import SchemaVersions
 from lab_agent.settings.groups import StoreSettings
 from lab_agent.store.audit_mark import open_audit_mark
 from lab_agent.store.schema import check_schema
-from lab_agent.store.unit_of_work import SqlStore
+from lab_agent.store.unit_of_work import Store
 
 
 def open_store(
@@ -17,7 +17,7 @@ def open_store(
     patience: float | None = None,
     origin: AuditOrigin | None = None,
     marked_as: StoreSettings | None = None,
-) -> SqlStore:
+) -> Store:
     """Open the store; who writes waits for a lock for `patience` seconds, where that is not the usual time.
 
     `origin` says in the audit who runs this process; by default it is a command of this user of the operating system.
@@ -27,7 +27,7 @@ def open_store(
     schema = check_schema(settings.url)
     if schema.is_newer:
         _log_newer(schema)
-    return SqlStore(
+    return Store(
         settings.url, build_cipher(settings), patience=patience, origin=origin, audit_mark=open_audit_mark(marked_as or settings)
     )
 

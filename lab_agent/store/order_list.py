@@ -30,11 +30,11 @@ from sqlalchemy import (
 
 from lab_agent.crypto import Cipher
 from lab_agent.domain.state_machines import OrderState
-from lab_agent.ports.read_models import MAX_MATCHED, OrderCriteria, OrderCursor, OrderList
 from lab_agent.store.column_types import PlainText, UtcDateTime
 from lab_agent.store.order_search import search_values, select_found
 from lab_agent.store.order_summaries import select_order_summaries, to_order_summary
 from lab_agent.store.query_pages import is_in
+from lab_agent.store.read_models import MAX_MATCHED, OrderCriteria, OrderCursor, OrderList
 from lab_agent.store.row_mapping import unindexed
 from lab_agent.store.tables import lines, orders, work_orders
 from lab_agent.store.vault import find_by_terms

@@ -7,8 +7,8 @@ from typing import Any
 
 from sqlalchemy import Select, bindparam, column, select, text, union
 
-from lab_agent.ports.read_models import MAX_MATCHED
 from lab_agent.store.column_types import PlainText
+from lab_agent.store.read_models import MAX_MATCHED
 from lab_agent.store.tables import label_uses, lines, orders, work_orders
 
 _SHORTEST_PART = 3

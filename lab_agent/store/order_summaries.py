@@ -19,7 +19,7 @@ from lab_agent.domain.state_machines import (
     WorkOrderState,
 )
 from lab_agent.domain.work_orders import WorkOrder
-from lab_agent.ports.read_models import OrderSummary
+from lab_agent.store.read_models import OrderSummary
 from lab_agent.store.row_mapping import in_states
 from lab_agent.store.tables import jobs, lines, orders, reports, work_orders
 

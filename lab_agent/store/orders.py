@@ -9,7 +9,6 @@ from typing import Any
 
 from sqlalchemy import BindParameter, Text, bindparam, delete, func, insert, literal_column, select, union_all
 from sqlalchemy.dialects import postgresql, sqlite
-from typing_extensions import override
 
 from lab_agent.domain.ids import LineKey, OrderKey
 from lab_agent.domain.records import LabelUse, LineRecord, OrderRecord
@@ -25,7 +24,6 @@ from lab_agent.domain.state_machines import (
 )
 from lab_agent.domain.work_orders import WorkOrder
 from lab_agent.errors import AlreadyExistsError, StoreError
-from lab_agent.ports.repositories import OrderRepository
 from lab_agent.store.column_types import indexable_text
 from lab_agent.store.row_mapping import RecordMapping, changes, chunked, in_states, unindexed, update_row, upsert_by
 from lab_agent.store.search_tables import order_search
@@ -172,7 +170,7 @@ INDEX_ORDER = Write(
 )
 
 
-class SqlOrderRepository(OrderRepository):
+class OrderRepository:
     """Orders, their lines and their labels, in the tables of those names.
 
     What is read of an order before its lock is read again after it, as somebody else may have had the lock until then.
@@ -181,49 +179,49 @@ class SqlOrderRepository(OrderRepository):
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    @override
     def existing(self, task_ids: Collection[str]) -> frozenset[str]:
+        """Which of these order-level Tasks are stored."""
         asked = {indexable_text(task): task for task in task_ids}
         found: set[str] = set()
         for batch in chunked(asked):
             found.update(self._session.execute(_KNOWN_TASKS, {"tasks": batch}).scalars())
         return frozenset(asked[task] for task in found)
 
-    @override
     def add(self, order: OrderRecord) -> None:
+        """Write a new order. Raises `AlreadyExistsError`."""
         if self._session.send(_ADD_ORDER, _to_columns(order)).scalar() is None:
             raise AlreadyExistsError("The order is stored already; nothing was written.")
         self._session.remember((orders, order.key), order)
 
-    @override
     def add_new(self, orders: Sequence[OrderRecord]) -> frozenset[OrderKey]:
+        """Write those of the orders that are not stored yet; gives which these were."""
         rows = [_to_columns(order) for order in orders]
         return frozenset(map(OrderKey, self._session.send(_ADD_NEW_ORDERS, rows).scalars()) if rows else ())
 
-    @override
     def prefetch(self, keys: Collection[OrderKey]) -> None:
+        """Read orders at once that are looked at (`get`) next, in a block of `reading`."""
         unread = sorted(key for key in set(keys) if self._session.known((orders, key)) is None)
         for batch in chunked(unread) if len(unread) > 1 else ():
             for order in _ORDERS.to_records(self._session.execute(_ORDERS_OF, {"keys": batch})):
                 self._session.remember((orders, order.key), order)
 
-    @override
     def get(self, key: OrderKey) -> OrderRecord:
+        """Read an order that is only looked at. Raises `StoreError` if it is unknown."""
         known: OrderRecord | None = self._session.known((orders, key))
         return known or self._find(_ORDER, key)
 
-    @override
     def get_for_update(self, key: OrderKey) -> OrderRecord:
+        """Read an order and lock it until the unit of work ends. Raises `StoreError` if it is unknown."""
         known: OrderRecord | None = self._session.known((orders, key))
         return known or self._lock(key)
 
-    @override
     def lock(self, key: OrderKey) -> None:
+        """Lock an order as `get_for_update` does, for its lines alone; free of charge where there is one writer at a time."""
         if self._session.kind == "postgresql":  # on SQLite, the transaction has the lock of all
             self.get_for_update(key)
 
-    @override
     def save(self, order: OrderRecord) -> None:
+        """Write a changed order. Raises `StoreError` if it is unknown."""
         known = self._session.known((orders, order.key))
         if known == order:
             return
@@ -231,16 +229,16 @@ class SqlOrderRepository(OrderRepository):
         if known is not None:  # and it is locked
             self._session.remember((orders, order.key), order)
 
-    @override
     def work_orders(self, key: OrderKey) -> tuple[WorkOrder, ...]:
+        """The parts of an order, one for each laboratory system, by the names of their adapters."""
         return tuple(part for _, part in sorted(self._load_work_orders(key).items()))
 
-    @override
     def waiting_lines(self) -> Mapping[str, int]:
+        """How many lines wait for a result, by the adapters of the laboratory systems that they went to, or go to."""
         return dict(map(tuple, self._session.execute(_WAITING_LINES)))
 
-    @override
     def save_work_order(self, work_order: WorkOrder) -> None:
+        """Write or replace a part of an order. Raises `StoreError` if the order is unknown."""
         known: dict[str, WorkOrder] | None = self._session.known((work_orders, work_order.order))
         if known is not None and known.get(work_order.adapter) == work_order:
             return
@@ -252,25 +250,25 @@ class SqlOrderRepository(OrderRepository):
         if known is not None:
             known[work_order.adapter] = work_order
 
-    @override
     def lines(self, key: OrderKey) -> tuple[LineRecord, ...]:
+        """The order's lines, in the order in which they were added."""
         return tuple(self._load_lines(key).values())
 
-    @override
     def expect_nothing_of(self, key: OrderKey) -> None:
+        """Say that an order was never decided, so that it has no lines, parts and labels yet: none are looked for."""
         for table in (lines, work_orders, label_uses):
             self._session.remember((table, key), {})
 
-    @override
     def add_line(self, line: LineRecord) -> None:
+        """Write a new line. Raises `AlreadyExistsError`, and `StoreError` if its order is unknown."""
         known = self._load_lines(line.order)
         if line.key in known:
             raise AlreadyExistsError("The line is stored already; nothing was written.")
         self._session.put(_ADD_LINE, line.key, _LINES.to_values(line))
         known[line.key] = line
 
-    @override
     def save_line(self, line: LineRecord) -> None:
+        """Write a changed line; it was read behind the order's lock (`get_for_update`). Raises `StoreError` if it is unknown."""
         known: dict[LineKey, LineRecord] | None = self._session.known((lines, line.order))
         if known is not None and known.get(line.key) == line:
             return
@@ -283,8 +281,8 @@ class SqlOrderRepository(OrderRepository):
         if known is not None:
             known[line.key] = line
 
-    @override
     def line(self, key: LineKey) -> LineRecord | None:
+        """One line."""
         known: dict[LineKey, LineRecord]
         for known in self._session.known_in(lines):
             if key in known:
@@ -295,67 +293,69 @@ class SqlOrderRepository(OrderRepository):
         self._session.remember((lines, beside[key].order), beside)  # who asks for one line asks for the others, too
         return beside[key]
 
-    @override
     def set_labels(self, key: OrderKey, labels: Collection[LabelUse]) -> None:
+        """Replace the labels of an order. Raises `StoreError` if it is unknown."""
         if self._session.known((label_uses, key)) is None:
             self._session.send(_REMOVE_LABELS, {"of": key})
         if labels:
             self._session.send(_ADD_LABEL, [_LABELS.to_values(label) for label in dict.fromkeys(labels)])
         self._index(key)
 
-    @override
     def lock_labels(self) -> None:
+        """Wait until no other unit of work decides about labels: two orders decided at once must not both find a label free."""
         if self._session.kind == "postgresql":  # on SQLite, there is one writer at a time in any case
             self._session.execute(_LOCK_LABELS)
 
-    @override
     def labels_in_use(self, barcodes: Collection[str], *, except_order: OrderKey) -> tuple[LabelUse, ...]:
+        """Uses of these barcodes by lines of other orders that are not rejected or withdrawn."""
         found: list[LabelUse] = []
         for batch in chunked(sorted(set(barcodes))):
             rows = self._session.execute(_LABELS_IN_USE, {"barcodes": batch, "not_of": except_order})
             found.extend(_LABELS.to_records(rows))
         return tuple(found)
 
-    @override
     def by_accession(self, accession: str, adapter: str) -> tuple[OrderKey, ...]:
+        """Orders whose part at this laboratory system carries this accession, itself or on a line; newest first."""
         return self._fetch_keys(_BY_ACCESSION, accession, adapter)
 
-    @override
     def by_barcode(self, barcode: str, adapter: str) -> tuple[OrderKey, ...]:
+        """Orders whose accepted or withdrawn lines at this laboratory system use this label, newest first."""
         return self._fetch_keys(_BY_BARCODE, barcode, adapter)
 
-    @override
     def open_orders(self, *, limit: int, after: OrderKey | None = None) -> tuple[OrderRecord, ...]:
+        """Orders that are not closed, by key, so that all can be gone through in portions."""
         return _ORDERS.to_records(self._session.execute(_OPEN_ORDERS, {"after": after or "", "at_most": limit}))
 
-    @override
     def ended_orders(self, task_ids: Collection[str]) -> tuple[OrderRecord, ...]:
+        """Closed orders among these order-level Tasks whose Task had ended; those that were left alone are none."""
         found: list[OrderRecord] = []
         for batch in chunked(sorted({indexable_text(task) for task in task_ids})):
             found.extend(_ORDERS.to_records(self._session.execute(_ENDED_ORDERS, {"tasks": batch})))
         return tuple(found)
 
-    @override
     def orders_to_recheck(self, *, now: datetime, limit: int) -> tuple[OrderRecord, ...]:
+        """Closed orders whose `recheck_at` has come, longest due first."""
         return _ORDERS.to_records(self._session.execute(_ORDERS_TO_RECHECK, {"now": now, "at_most": limit}))
 
-    @override
     def other_lines(
         self, keys: Collection[LineKey], procedure_requests: Collection[str], *, except_order: OrderKey
     ) -> tuple[LineRecord, ...]:
+        """Lines of other orders with these keys, whatever became of them, and those about these ProcedureRequests that are done
+        or being done; in the order in which they were added.
+        """
         found: list[LineRecord] = []
         for same, requests in zip_longest(chunked(sorted(set(keys))), chunked(sorted(set(procedure_requests)))):
             asked = {"same": same or (), "requests": requests or (), "not_of": except_order}
             found.extend(_LINES.to_records(self._session.execute(_OTHER_LINES, asked)))
         return tuple(dict.fromkeys(found))
 
-    @override
     def held(self, cause: str, *, after: OrderKey | None, limit: int) -> tuple[OrderRecord, ...]:
+        """Orders that are held for this cause, by key and from after one on, so that all can be gone through in portions."""
         asked = {"held_for": cause, "after": after or "", "at_most": limit}
         return _ORDERS.to_records(self._session.execute(_HELD_ORDERS, asked))
 
-    @override
     def unassessed_since(self) -> datetime | None:
+        """When the oldest order was seen that is not assessed yet (seen, fetched or held); None if there is none."""
         found: datetime | None = self._session.execute(_UNASSESSED_SINCE).scalar()
         return found
 

@@ -21,10 +21,10 @@ from lab_agent.conditions.ids import ConditionId
 from lab_agent.domain.activity import HourlyActivity, Measure
 from lab_agent.domain.records import Alert
 from lab_agent.domain.state_machines import ORDERS_AWAITING_RESULTS, OrderState
-from lab_agent.ports.read_models import LAST_POLL_KEY
 from lab_agent.store.column_types import PlainText, UtcDateTime
 from lab_agent.store.overview_rows import select_rows
 from lab_agent.store.page_tables import hourly_activity
+from lab_agent.store.read_models import LAST_POLL_KEY
 from lab_agent.store.row_mapping import in_states
 from lab_agent.store.tables import alerts, key_values, oauth_tokens, orders
 

@@ -37,11 +37,11 @@ from lab_agent.domain.state_machines import (
     ReportState,
     WorkOrderState,
 )
-from lab_agent.ports.read_models import CLOSED_ORDERS_PERIOD, AffectedNumbers, Overview, OverviewPage, RestoredNumbers
 from lab_agent.store.column_types import PlainText, UtcDateTime
 from lab_agent.store.overview_facts import FACTS, HOURS, OverviewFacts, read_facts
 from lab_agent.store.overview_rows import select_rows, unite
 from lab_agent.store.query_pages import OF_ANY_KIND
+from lab_agent.store.read_models import CLOSED_ORDERS_PERIOD, AffectedNumbers, Overview, OverviewPage, RestoredNumbers
 from lab_agent.store.refused_tables import refused_messages
 from lab_agent.store.row_mapping import in_states
 from lab_agent.store.tables import events, jobs, lines, orders, reports, work_orders

@@ -12,7 +12,7 @@ from lab_agent.crypto import Cipher
 from lab_agent.errors import CryptoError
 from lab_agent.store.refused_tables import refused_contents, refused_messages
 from lab_agent.store.tables import label_uses, lines, orders, reports, work_orders
-from lab_agent.store.unit_of_work import SqlStore
+from lab_agent.store.unit_of_work import Store
 from lab_agent.store.vault_tables import identities, reported_patients
 
 _PORTION = 200
@@ -27,7 +27,7 @@ class Sealed:
     source: str | None = None
 
 
-async def count_sealed(store: SqlStore) -> int:
+async def count_sealed(store: Store) -> int:
     """How many values there are to read."""
 
     def count(connection: Connection) -> int:
@@ -37,24 +37,22 @@ async def count_sealed(store: SqlStore) -> int:
     return await store.read(count)
 
 
-def read_identities(store: SqlStore, cipher: Cipher) -> AsyncIterator[list[Sealed]]:
+def read_identities(store: Store, cipher: Cipher) -> AsyncIterator[list[Sealed]]:
     """The identification of each order (`pack_identity`), by the order's key."""
     return _read(store, cipher, identities.c.order_key)
 
 
-def read_reported_patients(store: SqlStore, cipher: Cipher) -> AsyncIterator[list[Sealed]]:
+def read_reported_patients(store: Store, cipher: Cipher) -> AsyncIterator[list[Sealed]]:
     """Whose each result is, as its laboratory system says, by the result's key."""
     return _read(store, cipher, reported_patients.c.report)
 
 
-def read_refused_contents(store: SqlStore, cipher: Cipher) -> AsyncIterator[list[Sealed]]:
+def read_refused_contents(store: Store, cipher: Cipher) -> AsyncIterator[list[Sealed]]:
     """The refused messages that are kept, with the ids that their adapters gave them."""
     return _read(store, cipher, refused_contents.c.refused_key, refused_messages.c.source)
 
 
-async def _read(
-    store: SqlStore, cipher: Cipher, key: Column[Any], source: Column[Any] | None = None
-) -> AsyncIterator[list[Sealed]]:
+async def _read(store: Store, cipher: Cipher, key: Column[Any], source: Column[Any] | None = None) -> AsyncIterator[list[Sealed]]:
     after = ""
     while portion := await store.read(lambda connection, after=after: _portion(connection, cipher, key, source, after)):  # type: ignore[misc]
         yield portion

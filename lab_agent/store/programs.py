@@ -5,10 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 
 from sqlalchemy import Connection, bindparam, delete, select, text
-from typing_extensions import override
 
 from lab_agent.domain.programs import RunningProgram, SchemaVersions
-from lab_agent.ports.programs import ProgramRepository
 from lab_agent.store.row_mapping import upsert_by
 from lab_agent.store.schema_versions import head_revision
 from lab_agent.store.session import Query, Session, Write
@@ -23,33 +21,33 @@ _REMOVE = Write.of(key_values, delete(key_values).where(key_values.c.key == bind
 _SCHEMA = Query(text("SELECT version_num FROM alembic_version"))
 
 
-class SqlProgramRepository(ProgramRepository):
-    """Programs, in the table `key_values`."""
+class ProgramRepository:
+    """The runs of programs, each with its last sign of life, and the schema that they share."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    @override
     def save(self, program: RunningProgram) -> None:
+        """Write or replace what a program says of itself."""
         key = PROGRAM_PREFIX + program.name
         self._session.put(_SAVE, key, {"key": key, "value": program.to_json()})
 
-    @override
     def remove(self, name: str) -> None:
+        """Delete one that has ended in order."""
         self._session.append(_REMOVE, [{"of": PROGRAM_PREFIX + name}])
 
-    @override
     def all(self) -> tuple[RunningProgram, ...]:
+        """All of them, also those that were killed, until they are purged."""
         return tuple(RunningProgram.from_json(value) for (value,) in self._session.execute(_ALL))
 
-    @override
     def purge(self, *, before: datetime) -> None:
+        """Delete those whose last sign of life was before then."""
         for each in self.all():
             if each.beat_at < before:
                 self.remove(each.name)
 
-    @override
     def schema(self) -> SchemaVersions:
+        """Give the schema of the database beside this program's."""
         program = head_revision()
         return SchemaVersions(self._session.execute(_SCHEMA).scalar() or program, program)
 

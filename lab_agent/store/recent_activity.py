@@ -9,7 +9,7 @@ from sqlalchemy import ColumnElement, Connection, Select, func, literal_column, 
 
 from lab_agent.domain.job_records import JobKind
 from lab_agent.domain.state_machines import JobState
-from lab_agent.ports.read_models import MAX_COUNTED, RecentActivity
+from lab_agent.store.read_models import MAX_COUNTED, RecentActivity
 from lab_agent.store.tables import jobs, orders, reports
 
 

@@ -7,13 +7,11 @@ from datetime import datetime
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, delete, func, select
-from typing_extensions import override
 
 from lab_agent.crypto import Cipher
 from lab_agent.domain.ids import RefusedKey
 from lab_agent.domain.records import Event
 from lab_agent.domain.refused_messages import RefusedContent, RefusedMessage, RefusedState
-from lab_agent.ports.refused_messages import RefusedMessageRepository
 from lab_agent.store.refused_tables import refused_contents, refused_messages
 from lab_agent.store.row_mapping import chunked, in_states, to_record, to_values, upsert
 from lab_agent.store.tables import events, reports
@@ -23,26 +21,29 @@ _NO_RAW, _HAS_RAW = b"-", b"+"
 """First byte of a content: whether the adapter gave the bytes of the message, which follow its id and a NUL."""
 
 
-class SqlRefusedMessageRepository(RefusedMessageRepository):
-    """Refused messages of all adapters."""
+class RefusedMessageRepository:
+    """Refused messages, and their contents in the vault. Reading a content raises `CryptoError`."""
 
     def __init__(self, connection: Connection, cipher: Cipher) -> None:
         self._connection = connection
         self._cipher = cipher
 
-    @override
     def get(self, key: RefusedKey) -> RefusedMessage | None:
+        """Read one, and lock it until the unit of work ends; None if it is unknown."""
         found = self._fetch(select(refused_messages).where(refused_messages.c.key == key).with_for_update())
         return found[0] if found else None
 
-    @override
     def save(self, message: RefusedMessage) -> None:
+        """Write or replace one."""
         upsert(self._connection, refused_messages, to_values(message), "key")
 
-    @override
     def list(
         self, *, source: str | None = None, states: Collection[RefusedState] = (), offset: int = 0, limit: int
     ) -> tuple[tuple[RefusedMessage, ...], int]:
+        """Those in `states` (all, if empty) of one adapter or of all, and how many there are in all.
+
+        Newest first; those that wait alone, longest waiting first.
+        """
         which = [in_states(refused_messages.c.state, states)] if states else []
         which += [refused_messages.c.source == source] if source is not None else []
         order: tuple[ColumnElement[Any], ...] = (refused_messages.c.last_seen_at.desc(), refused_messages.c.key)
@@ -52,32 +53,32 @@ class SqlRefusedMessageRepository(RefusedMessageRepository):
         total = self._connection.scalar(select(func.count()).select_from(refused_messages).where(*which)) or 0
         return self._fetch(listed), total
 
-    @override
     def waiting_counts(self) -> Mapping[str, int]:
+        """How many wait of each adapter; without those that have none."""
         counted = select(refused_messages.c.source, func.count()).where(_WAITING).group_by(refused_messages.c.source)
         return {row[0]: row[1] for row in self._connection.execute(counted)}
 
-    @override
     def added_since(self, source: str, since: datetime) -> tuple[int, int]:
+        """How many messages of an adapter were new since then, and the bytes of those that are kept."""
         which = (refused_messages.c.source == source, refused_messages.c.first_seen_at >= since)
         number = self._connection.scalar(select(func.count()).select_from(refused_messages).where(*which))
         kept = select(func.sum(refused_messages.c.size)).where(*which, refused_messages.c.is_kept)
         return number or 0, int(self._connection.scalar(kept) or 0)
 
-    @override
     def events(self, key: RefusedKey) -> tuple[Event, ...]:
+        """The history of one, oldest first."""
         wanted = select(events).where(events.c.refused_message == key).order_by(events.c.at, events.c.number)
         return tuple(to_record(Event, row) for row in self._connection.execute(wanted).mappings())
 
-    @override
     def save_content(self, key: RefusedKey, content: RefusedContent, *, at: datetime) -> None:
+        """Store or replace the content of one, encrypted."""
         named = content.message_id.replace("\0", "").encode("utf-8", "replace") + b"\0"
         whole = _NO_RAW + named if content.raw is None else _HAS_RAW + named + content.raw
         values = {"refused_key": key, "ciphertext": self._cipher.encrypt(whole), "kept_at": at}
         upsert(self._connection, refused_contents, values, "refused_key")
 
-    @override
     def content(self, key: RefusedKey) -> RefusedContent | None:
+        """The content of one; None once it was purged, or where it was not kept."""
         sealed = self._connection.scalar(select(refused_contents.c.ciphertext).where(refused_contents.c.refused_key == key))
         if sealed is None:
             return None
@@ -85,17 +86,17 @@ class SqlRefusedMessageRepository(RefusedMessageRepository):
         message_id, _, raw = whole[1:].partition(b"\0")
         return RefusedContent(message_id=message_id.decode(), raw=raw if whole.startswith(_HAS_RAW) else None)
 
-    @override
     def purge_content(self, key: RefusedKey) -> None:
+        """Delete the content of one; nothing happens if there is none."""
         self._connection.execute(delete(refused_contents).where(refused_contents.c.refused_key == key))
 
-    @override
     def kept_before(self, before: datetime, *, limit: int) -> tuple[RefusedMessage, ...]:
+        """Those whose content is kept and that were refused last before then."""
         old = refused_messages.c.is_kept & (refused_messages.c.last_seen_at < before)
         return self._fetch(select(refused_messages).where(old).order_by(refused_messages.c.last_seen_at).limit(limit))
 
-    @override
     def purge_finished(self, *, before: datetime, limit: int = 500) -> int:
+        """Delete those that do not wait and were changed last before then, with their events and contents; how many."""
         old = ~_WAITING & (refused_messages.c.changed_at < before)
         keys = self._connection.scalars(select(refused_messages.c.key).where(old).limit(limit)).all()
         for column in (events.c.refused_message, refused_contents.c.refused_key, refused_messages.c.key):
@@ -103,8 +104,8 @@ class SqlRefusedMessageRepository(RefusedMessageRepository):
                 self._connection.execute(delete(column.table).where(column.in_(batch)))
         return len(keys)
 
-    @override
     def accepted_since(self, source: str, report_id: str, since: datetime, *, except_message: str) -> datetime | None:
+        """When another message about that report of the adapter was accepted last, if that was after `since`."""
         accepted = select(func.max(reports.c.received_at)).where(
             reports.c.source == source,
             reports.c.report_id == report_id,

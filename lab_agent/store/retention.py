@@ -7,10 +7,8 @@ from datetime import datetime
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Select, Table, delete, literal_column, select, update
-from typing_extensions import override
 
 from lab_agent.domain.state_machines import FINISHED_REPORTS, OPEN_JOBS, UNFINISHED_REPORTS, JobState
-from lab_agent.ports.repositories import Purge
 from lab_agent.store.catalogue_tables import catalogues, issued_labels
 from lab_agent.store.row_mapping import chunked, in_states, unindexed
 from lab_agent.store.search_tables import patient_digests
@@ -37,14 +35,17 @@ _SEALED_TABLES = (identities, service_messages, patient_digests)
 """What may name a patient, and is kept for a shorter time than the rest of an order."""
 
 
-class SqlPurge(Purge):
-    """Deletes what is finished and old."""
+class Purge:
+    """Deletes what was kept long enough, never unfinished work. Each call deletes up to `limit`, and gives how many."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
-    @override
     def identities(self, *, before: datetime, limit: int = 500) -> int:
+        """Delete the identification data of orders that closed before then and have no open job.
+
+        What a result says of its patient goes with it, as soon as the result was delivered or dismissed before then.
+        """
         removed = 0
         for table in _SEALED_TABLES:
             # What is kept is few beside the orders of years: the search begins with it.
@@ -53,14 +54,17 @@ class SqlPurge(Purge):
             removed += self._delete(table.c.order_key, set(self._connection.scalars(found)))
         return removed + self._purge_reported_patients(before, limit)
 
-    @override
     def documents(self, *, before: datetime, limit: int = 500) -> int:
+        """Delete documents stored before then that no unfinished report names and that are not served (any more)."""
         needed = find_needed_documents(self._connection, before)
         old = select(documents.c.id).where(documents.c.kept_at < before).order_by(documents.c.kept_at).limit(limit + len(needed))
         return self._delete(documents.c.id, [name for name in self._connection.scalars(old) if name not in needed][:limit])
 
-    @override
     def closed_orders(self, *, before: datetime, limit: int = 500) -> int:
+        """Delete all about orders that closed before then, with no open job and no unfinished report; gives the number of orders.
+
+        Closed alerts, rejections, and reports and jobs that belong to no order, if finished before then, go with them.
+        """
         oldest_first = _select_finished_orders(before, limit).where(HAS_FINISHED_REPORTS).order_by(orders.c.changed_at)
         keys = self._connection.scalars(oldest_first).all()
         for table in _ORDER_TABLES:
@@ -68,8 +72,8 @@ class SqlPurge(Purge):
         self._purge_rows_without_order(before, limit)
         return self._delete(orders.c.key, keys)
 
-    @override
     def baskets(self, *, before: datetime, limit: int = 500) -> int:
+        """Forget which baskets got the labels that were issued before then. The barcodes stay known: none is issued again."""
         old = is_old_basket(before)
         numbers = self._connection.scalars(select(issued_labels.c.number).where(old).limit(limit)).all()
         return sum(
@@ -77,8 +81,8 @@ class SqlPurge(Purge):
             for batch in chunked(numbers)
         )
 
-    @override
     def catalogues(self, *, before: datetime, keep: int, limit: int = 50) -> int:
+        """Delete catalogue versions that were replaced before then, except for the newest `keep`."""
         first = find_first_kept_catalogue(self._connection, before, keep)
         gone = select(catalogues.c.number).where(catalogues.c.number < first).order_by(catalogues.c.number)
         return self._delete(catalogues.c.number, self._connection.scalars(gone.limit(limit)).all())

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 from sqlalchemy import Connection, Engine, event, text
 
 from lab_agent.domain.programs import SchemaVersions
+from lab_agent.domain.restoration import CREATED_AT_KEY, INSTANCE_ID_KEY
 from lab_agent.errors import SchemaInUseError, StoreConflictError, StoreError, StoreFault, StoreUnreachableError
-from lab_agent.ports.event_repositories import CREATED_AT_KEY, INSTANCE_ID_KEY
 from lab_agent.store import schema_versions
 from lab_agent.store.engine import create_file, open_engine, open_reading_engine, sqlite_file
 from lab_agent.store.error_translation import translate_errors

@@ -9,25 +9,22 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from typing_extensions import override
-
 from lab_agent.atomic_file import write_atomically
 from lab_agent.domain.restoration import MarkedNumber
 from lab_agent.errors import StoreError
-from lab_agent.ports.event_repositories import StoreMark
 from lab_agent.settings.groups import StoreSettings
 from lab_agent.store.database_files import beside_database
 from lab_agent.store.engine import sqlite_file
 
 
 @dataclass(frozen=True, slots=True)
-class FileMark(StoreMark):
+class FileMark:
     """The file, for one agent. Everything here blocks: call it in a thread."""
 
     path: Path
 
-    @override
     def read(self) -> MarkedNumber | None:
+        """Give the mark; None if there is none yet. Raises `StoreError` if it cannot be read."""
         try:
             found = json.loads(self.path.read_bytes())
             return MarkedNumber(str(found["instance"]), int(found["number"]))
@@ -38,8 +35,8 @@ class FileMark(StoreMark):
         except (ValueError, TypeError, KeyError) as exc:
             raise self._error("is damaged; remove it if no backup was restored") from exc
 
-    @override
     def write(self, number: MarkedNumber) -> None:
+        """Put the mark on the disk. Raises `StoreError` if it cannot be written."""
         text = json.dumps({"instance": number.instance, "number": number.number})
         try:
             write_atomically(self.path, text.encode())

@@ -17,6 +17,7 @@ from sqlalchemy import BigInteger, Boolean, Column, Index, Table, false
 from sqlmodel import Field
 
 from lab_agent.conditions.ids import ConditionId
+from lab_agent.domain.credentials import Role
 from lab_agent.domain.failure_causes import FailureCause
 from lab_agent.domain.job_records import AttemptRecord, JobKind
 from lab_agent.domain.report_records import HoldReason
@@ -35,8 +36,6 @@ from lab_agent.domain.state_machines import (
     WorkOrderState,
 )
 from lab_agent.domain.values import Identifier
-from lab_agent.ports.credential_repositories import Role
-from lab_agent.ports.read_models import DOCUMENT_ORPHAN_ACTION
 from lab_agent.store.column_types import (
     AttemptLog,
     EnumText,
@@ -48,6 +47,7 @@ from lab_agent.store.column_types import (
     TextTuple,
     UtcDateTime,
 )
+from lab_agent.store.read_models import DOCUMENT_ORPHAN_ACTION
 from lab_agent.store.row_mapping import states_condition
 from lab_agent.store.table_base import METADATA, TableRow, partial_index
 

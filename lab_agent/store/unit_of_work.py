@@ -20,7 +20,6 @@ from typing import Any, TypeVar, cast
 
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError
-from typing_extensions import override
 
 from lab_agent.audit_origin import find_origin
 from lab_agent.crypto import Cipher
@@ -29,35 +28,34 @@ from lab_agent.domain.job_records import FailureGroup, JobKind
 from lab_agent.domain.records import WaitingGroup
 from lab_agent.domain.store_health import StoreHealth
 from lab_agent.errors import StoreError, StoreFault, StoreUnreachableError
-from lab_agent.ports.repositories import Store, UnitOfWork
-from lab_agent.store.activity import SqlActivityRepository
+from lab_agent.store.activity import ActivityRepository
 from lab_agent.store.all_groups import load_all_groups
-from lab_agent.store.api_refusals import SqlApiRefusalRepository
-from lab_agent.store.audit import SqlAuditRepository
+from lab_agent.store.api_refusals import ApiRefusalRepository
+from lab_agent.store.audit import AuditRepository
 from lab_agent.store.audit_mark import AuditMark, AuditMarkFile
-from lab_agent.store.catalogue import SqlCatalogueRepository, SqlIssuedLabelRepository, SqlTurnaroundNoticeRepository
-from lab_agent.store.credentials import SqlApiTokenRepository, SqlOAuthTokenRepository, SqlSessionRepository, SqlUserRepository
+from lab_agent.store.catalogue import CatalogueRepository, IssuedLabelRepository, TurnaroundNoticeRepository
+from lab_agent.store.credentials import ApiTokenRepository, OAuthTokenRepository, SessionRepository, UserRepository
 from lab_agent.store.database_files import DatabaseFiles, check_files
 from lab_agent.store.engine import NO_TRANSACTION, is_answering, open_engine, open_reading_engine, parse_url, sqlite_file
-from lab_agent.store.erasure import SqlErasure
+from lab_agent.store.erasure import Erasure
 from lab_agent.store.error_translation import translate_errors
-from lab_agent.store.events import SqlAlertRepository, SqlEventRepository, SqlKeyValueRepository, SqlRejectionRepository
+from lab_agent.store.events import AlertRepository, EventRepository, KeyValueRepository, RejectionRepository
 from lab_agent.store.group_commit import GroupCommitter
 from lab_agent.store.integrity import check_content, check_file, check_identity, read_instance
-from lab_agent.store.jobs import SqlJobRepository
-from lab_agent.store.leases import SqlLeaseRepository
-from lab_agent.store.notifications import SqlNotificationRepository
-from lab_agent.store.orders import SqlOrderRepository
-from lab_agent.store.programs import SqlProgramRepository
-from lab_agent.store.refused_messages import SqlRefusedMessageRepository
-from lab_agent.store.reports import SqlHostedDocumentRepository, SqlReportRepository, SqlUploadRepository
-from lab_agent.store.retention import SqlPurge
-from lab_agent.store.search_index import SqlSearchIndex
+from lab_agent.store.jobs import JobRepository
+from lab_agent.store.leases import LeaseRepository
+from lab_agent.store.notifications import NotificationRepository
+from lab_agent.store.orders import OrderRepository
+from lab_agent.store.programs import ProgramRepository
+from lab_agent.store.refused_messages import RefusedMessageRepository
+from lab_agent.store.reports import HostedDocumentRepository, ReportRepository, UploadRepository
+from lab_agent.store.retention import Purge
+from lab_agent.store.search_index import SearchIndex
 from lab_agent.store.session import Session, SessionConnection, Transaction
 from lab_agent.store.space import free_pages
-from lab_agent.store.vault import SqlVault, verify_key
+from lab_agent.store.vault import Vault, verify_key
 from lab_agent.store.waiting_groups import load_waiting_groups
-from lab_agent.store.workers import SqlWorkerRepository
+from lab_agent.store.workers import WorkerRepository
 
 T = TypeVar("T")
 _PAGE_READ_THREADS, _WORKER_READ_THREADS = 2, 2
@@ -75,60 +73,68 @@ _PROBE_SIZE = 64 * 1024
 """Bytes that are written to see whether a database takes what is written: so much room there must be on a disk that was full."""
 
 
-class SqlUnitOfWork(UnitOfWork):
-    """The repositories on the session of one unit of work."""
+class UnitOfWork:
+    """What is written together or not at all. What is not committed is undone.
+
+    What was read or written in it may not be read again; an error about what was written may be raised as late as by `commit`.
+    """
 
     def __init__(self, session: Session, cipher: Cipher, origin: AuditOrigin) -> None:
         self._session = session
         connection = cast("Connection", SessionConnection(session))  # it has what these repositories use of a connection
-        self.orders = SqlOrderRepository(session)
-        self.jobs = SqlJobRepository(session)
-        self.reports = SqlReportRepository(session)
-        self.uploads = SqlUploadRepository(session)
-        self.vault = SqlVault(session, cipher)
-        self.hosted_documents = SqlHostedDocumentRepository(session)
-        self.events = SqlEventRepository(session)
-        self.alerts = SqlAlertRepository(session)
-        self.notifications = SqlNotificationRepository(session)
-        self.rejections = SqlRejectionRepository(session)
-        self.refused_messages = SqlRefusedMessageRepository(connection, cipher)
-        self.key_values = SqlKeyValueRepository(session)
-        self.oauth_tokens = SqlOAuthTokenRepository(connection, cipher)
-        self.users = SqlUserRepository(connection)
-        self.status_sessions = SqlSessionRepository(connection)
-        self.catalogues = SqlCatalogueRepository(connection)
-        self.turnaround_notices = SqlTurnaroundNoticeRepository(connection)
-        self.issued_labels = SqlIssuedLabelRepository(session)
-        self.api_tokens = SqlApiTokenRepository(connection)
-        self.api_refusals = SqlApiRefusalRepository(session)
-        self.workers = SqlWorkerRepository(session)
-        self.programs = SqlProgramRepository(session)
-        self.leases = SqlLeaseRepository(session)
-        self.activity = SqlActivityRepository(connection)
-        self.purge = SqlPurge(connection)
-        self.erasure = SqlErasure(connection)
-        self.search = SqlSearchIndex(session)
-        self.audit = SqlAuditRepository(session, cipher, origin)
+        self.orders = OrderRepository(session)
+        self.jobs = JobRepository(session)
+        self.reports = ReportRepository(session)
+        self.uploads = UploadRepository(session)
+        self.vault = Vault(session, cipher)
+        self.hosted_documents = HostedDocumentRepository(session)
+        self.events = EventRepository(session)
+        self.alerts = AlertRepository(session)
+        self.notifications = NotificationRepository(session)
+        self.rejections = RejectionRepository(session)
+        self.refused_messages = RefusedMessageRepository(connection, cipher)
+        self.key_values = KeyValueRepository(session)
+        self.oauth_tokens = OAuthTokenRepository(connection, cipher)
+        self.users = UserRepository(connection)
+        self.status_sessions = SessionRepository(connection)
+        self.catalogues = CatalogueRepository(connection)
+        self.turnaround_notices = TurnaroundNoticeRepository(connection)
+        self.issued_labels = IssuedLabelRepository(session)
+        self.api_tokens = ApiTokenRepository(connection)
+        self.api_refusals = ApiRefusalRepository(session)
+        self.workers = WorkerRepository(session)
+        self.programs = ProgramRepository(session)
+        self.leases = LeaseRepository(session)
+        self.activity = ActivityRepository(connection)
+        self.purge = Purge(connection)
+        self.erasure = Erasure(connection)
+        self.search = SearchIndex(session)
+        self.audit = AuditRepository(session, cipher, origin)
 
-    @override
     def waiting_groups(self) -> tuple[WaitingGroup, ...]:
+        """What waits, counted by why: held orders by cause, held lines, parts that wait by laboratory system, orders and lines
+        with unreadable Tasks; results that are unmatched, unmapped, or held for a reason; refused messages by adapter.
+        """
         return load_waiting_groups(self._session)
 
-    @override
     def all_groups(self) -> tuple[tuple[FailureGroup, ...], tuple[WaitingGroup, ...]]:
+        """What fails (`jobs.failure_groups`) and what waits (`waiting_groups`), read together."""
         return load_all_groups(self._session)
 
-    @override
     def commit(self) -> None:
+        """Write everything at once; it lasts when `Store.run` returns, and nothing outside may follow from it before."""
         self.audit.flush()
         self._session.commit()
 
-    @override
     def reading(self) -> AbstractContextManager[None]:
+        """Inside the block nothing is locked, whatever reads: what is read may be changed by others before it is used.
+
+        For what belongs to others than this unit of work is about: two that lock several orders would wait for each other.
+        """
         return self._session.reading()
 
 
-class SqlStore(Store):
+class Store:
     """The store in the database at `url`; `cipher` encrypts identification data, documents and tokens.
 
     Nothing is opened before the first unit of work. `patience` is how many seconds who writes waits for a lock, where that is
@@ -168,12 +174,13 @@ class SqlStore(Store):
         )
         self._page_readers = ThreadPoolExecutor(_PAGE_READ_THREADS, thread_name_prefix="store-read")
         self._worker_readers = ThreadPoolExecutor(_WORKER_READ_THREADS, thread_name_prefix="store-read-worker")
-        self.on_jobs_due = lambda _: None
+        self.on_jobs_due: Callable[[frozenset[JobKind]], None] = lambda _: None
+        """Called in the event loop after a commit that made jobs due (`JobRepository.made_due`), with their kinds."""
         self.health = StoreHealth()
+        """What is wrong with the database, as far as is known."""
         self.health.lock_wait = lambda: self._writers.lock_wait
         self.health.wait_fault = StoreFault.UNREACHABLE if path is None else StoreFault.LOCKED
 
-    @override
     async def run(self, work: Callable[[UnitOfWork], T]) -> T:
         """Run `work` as the port says; on SQLite, in one transaction with others that wait at the same time.
 
@@ -181,10 +188,10 @@ class SqlStore(Store):
         cancelled does not stop the thread: what `work` committed is committed.
         """
         self.health.check(reading=False)
-        opened: list[SqlUnitOfWork] = []
+        opened: list[UnitOfWork] = []
 
         def unit(session: Session) -> T:
-            opened.append(SqlUnitOfWork(session, self.cipher, self._origin))
+            opened.append(UnitOfWork(session, self.cipher, self._origin))
             return work(opened[-1])
 
         result = await self._write_in_turn(unit)
@@ -192,20 +199,26 @@ class SqlStore(Store):
             await self._advance_audit_mark(self.audit_mark, reached)
         return result
 
-    @override
     async def run_read_only(self, work: Callable[[UnitOfWork], T]) -> T:
+        """Run `work` on what is committed, beside whoever writes: it sees one moment, locks nothing, and cannot write.
+
+        Raises `StoreUnreachableError`, and what `work` raises.
+        """
         return await self._look_in(self._worker_readers, work, one_moment=True)
 
-    @override
     async def look(self, work: Callable[[UnitOfWork], T]) -> T:
+        """Run `work` like `run_read_only`, but each thing that it reads may be as it is at a moment of its own.
+
+        That is faster, and enough where what is read need not fit together to the millisecond.
+        """
         return await self._look_in(self._worker_readers, work, one_moment=False)
 
-    @override
     async def verify(self) -> None:
+        """Read whether the database is still the one that was opened, with its schema and key. Raises `StoreUnreachableError`."""
         self._instance = await self._read_in(self._worker_readers, self._read_identity)
 
-    @override
     async def probe(self) -> None:
+        """Try whether it can be read and written, also in an outage. Raises `StoreUnreachableError`."""
         await asyncio.to_thread(self._drop_connections)
         await self.verify()
         if self.health.outage is not None and self.health.outage.fault is StoreFault.DAMAGED:
@@ -232,8 +245,11 @@ class SqlStore(Store):
         self.health.check(reading=False)
         return await self._write_in_turn(unit)
 
-    @override
     async def reclaim_space(self) -> int:
+        """Give room that was freed in the database back to the disk, in small portions, where that can be done beside the work.
+
+        How many bytes. Raises `StoreUnreachableError`.
+        """
         if self._is_remote:
             return 0
         freed = 0
@@ -276,7 +292,7 @@ class SqlStore(Store):
 
     async def _look_in(self, threads: ThreadPoolExecutor, work: Callable[[UnitOfWork], T], *, one_moment: bool) -> T:
         def look(connection: Connection) -> T:
-            return work(SqlUnitOfWork(Session(Transaction(connection, read_only=True)), self.cipher, self._origin))
+            return work(UnitOfWork(Session(Transaction(connection, read_only=True)), self.cipher, self._origin))
 
         self.health.check(reading=True)
         return await self._read_in(threads, look, one_moment=one_moment)
@@ -344,7 +360,7 @@ def _read_once(engine: Engine, query: Callable[[Connection], T]) -> T:
 
 
 def _write_probe(session: Session) -> None:
-    values = SqlKeyValueRepository(session)
+    values = KeyValueRepository(session)
     values.set(_PROBE_KEY, secrets.token_urlsafe(_PROBE_SIZE * 3 // 4))  # PostgreSQL would compress what repeats itself
     session.commit()
     values.set(_PROBE_KEY, "")

@@ -11,13 +11,11 @@ from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Connection, Select, bindparam, delete, intersect, select, update
-from typing_extensions import override
 
 from lab_agent.crypto import Cipher
 from lab_agent.domain.ids import JobId, OrderKey, ReportKey
 from lab_agent.domain.job_records import ServiceMessage
 from lab_agent.errors import CryptoError, WrongKeyError
-from lab_agent.ports.vault import Vault
 from lab_agent.store.row_mapping import insert_new, upsert_by
 from lab_agent.store.search_tables import patient_digests
 from lab_agent.store.session import Query, Session, Write
@@ -127,21 +125,24 @@ def _unpack_messages(content: bytes) -> tuple[ServiceMessage, ...]:
     )
 
 
-class SqlVault(Vault):
-    """Identification data and documents, in tables of their own, encrypted with the cipher."""
+class Vault:
+    """Identification data and documents, encrypted at rest, apart from everything else. Reading raises `CryptoError`."""
 
     def __init__(self, session: Session, cipher: Cipher) -> None:
         self._session = session
         self._cipher = cipher
 
-    @override
     def save_identity(self, order: OrderKey, identity: bytes, *, at: datetime) -> None:
+        """Store or replace the identification data of an order."""
         values = {"order_key": order, "ciphertext": self._cipher.encrypt(identity), "kept_at": at}
         self._session.put(_SAVE_IDENTITY, order, values)
         self._session.remember((identities, order), identity)
 
-    @override
     def index_patient(self, order: OrderKey, terms: Collection[str], *, is_first: bool = False) -> None:
+        """Let the order be found by these terms of its patient (`KnownPatient.search_terms`), of which only digests are kept.
+
+        They replace those of before; `is_first` says that there are none.
+        """
         if not is_first:
             self._session.send(_FORGET_DIGESTS, {"of": order})
         if terms:
@@ -159,49 +160,49 @@ class SqlVault(Vault):
             stored = self._session.execute(_INDEX_KEY).scalar()
         return sealer.decrypt(str(stored).encode("ascii"))
 
-    @override
     def identity(self, order: OrderKey) -> bytes | None:
+        """The identification data of an order; None once it was purged."""
         written: bytes | None = self._session.known((identities, order))
         return written or self._read(_IDENTITY, order)
 
-    @override
     def save_reported_patient(self, report: ReportKey, patient: bytes, *, at: datetime) -> None:
+        """Store whose result a report is, as the laboratory system says. The report must be there: with it, this is deleted."""
         values = {"report": report, "ciphertext": self._cipher.encrypt(patient), "kept_at": at}
         self._session.put(_SAVE_PATIENT, report, values)
 
-    @override
     def reported_patient(self, report: ReportKey) -> bytes | None:
+        """Whose result it is; None where the laboratory system did not say, or once it was purged."""
         return self._read(_PATIENT, report)
 
-    @override
     def save_service_message(self, job: JobId, order: OrderKey, said: ServiceMessage) -> None:
+        """Add what a remote system said to an attempt at a job of an order; the last ten are kept."""
         kept = (*self.service_messages(order).get(job, ()), said)[-KEPT_MESSAGES:]
         sealed = self._cipher.encrypt(_pack_messages(kept))
         self._session.put(_SAVE_MESSAGE, job, {"job_id": job, "order_key": order, "ciphertext": sealed, "kept_at": said.at})
 
-    @override
     def service_messages(self, order: OrderKey) -> Mapping[JobId, tuple[ServiceMessage, ...]]:
+        """What was said to the last attempts at the jobs of an order, oldest first; purged with its identification data."""
         rows = self._session.execute(_MESSAGES, {"of": order})
         return {JobId(row.job_id): _unpack_messages(self._cipher.decrypt(row.ciphertext)) for row in rows}
 
-    @override
     def save_document(self, content: bytes, content_type: str, *, at: datetime) -> str:
+        """Store a document, or store it for longer; gives its id (the same content has the same id)."""
         key = document_id(content)
         values = {"id": key, "ciphertext": self._cipher.encrypt(content), "content_type": content_type, "kept_at": at}
         self._session.put(_SAVE_DOCUMENT, key, values)
         return key
 
-    @override
     def document(self, document: str) -> tuple[bytes, str] | None:
+        """A document and its content type; None once it was purged."""
         row = self._session.execute(_DOCUMENT, {"of": document}).one_or_none()
         return None if row is None else (self._cipher.decrypt(row.ciphertext), row.content_type)
 
-    @override
     def seal(self, content: bytes) -> bytes:
+        """Encrypt what is kept elsewhere, and not for long: no key rotation reaches it."""
         return self._cipher.encrypt(content)
 
-    @override
     def unseal(self, sealed: bytes) -> bytes:
+        """Give back what was sealed."""
         return self._cipher.decrypt(sealed)
 
     def _read(self, query: Query, key: str) -> bytes | None:

@@ -6,10 +6,8 @@ from datetime import datetime
 
 from sqlalchemy import Table, bindparam, delete, select
 from sqlmodel import Field
-from typing_extensions import override
 
 from lab_agent.domain.workers import WorkerRecord
-from lab_agent.ports.workers import WorkerRepository
 from lab_agent.store.column_types import IndexableText, PlainText, UtcDateTime
 from lab_agent.store.row_mapping import RecordMapping, upsert_by
 from lab_agent.store.session import Query, Session, Write
@@ -43,20 +41,20 @@ _NEWEST = Query(select(*_WORKERS.columns).order_by(workers.c.beat_at.desc(), wor
 _PURGE = Write.of(workers, delete(workers).where(workers.c.beat_at < bindparam("before", type_=workers.c.beat_at.type)))
 
 
-class SqlWorkerRepository(WorkerRepository):
-    """Workers, in the table `workers`."""
+class WorkerRepository:
+    """Runs of workers, each with its last heartbeat."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    @override
     def save(self, worker: WorkerRecord) -> None:
+        """Write or replace what a worker says of itself, in one statement."""
         self._session.put(_SAVE, worker.name, _WORKERS.to_values(worker))
 
-    @override
     def newest(self, *, limit: int = 100) -> tuple[WorkerRecord, ...]:
+        """Workers, latest heartbeat first."""
         return _WORKERS.to_records(self._session.execute(_NEWEST, {"limit": limit}))
 
-    @override
     def purge(self, *, before: datetime) -> int:
+        """Delete those whose last heartbeat was before then; gives how many."""
         return self._session.send(_PURGE, {"before": before}).rowcount

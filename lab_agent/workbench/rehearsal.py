@@ -18,9 +18,9 @@ from lab_agent.mappings.tables import MappingTables
 from lab_agent.mappings.translator import MissingKind, MissingMapping, missing_mappings, uncoded_units
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.lis import ParsedPart
-from lab_agent.ports.repositories import Store, UnitOfWork
 from lab_agent.serialization import load_stored_message
 from lab_agent.settings.groups import ResultsSettings
+from lab_agent.store.unit_of_work import Store, UnitOfWork
 from lab_agent.workbench.stand_in import STAND_IN_ORDER, StandInRecords, address_to, stand_in_part
 from lab_agent.workflow.hold_reasons import Hold, unmatched, what_to_do
 from lab_agent.workflow.order_lookup import OrderPart, load_part

@@ -14,7 +14,7 @@ from lab_agent.domain.records import LineRecord, OrderRecord
 from lab_agent.domain.report_documents import map_documents
 from lab_agent.domain.state_machines import LineState, OrderState, WorkOrderState
 from lab_agent.domain.work_orders import WorkOrder
-from lab_agent.ports.repositories import UnitOfWork
+from lab_agent.store.unit_of_work import UnitOfWork
 from lab_agent.workflow.order_lookup import OrderPart
 
 STAND_IN_ORDER = OrderKey("RTRIAL0000000000")

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from lab_agent.domain.job_records import Job, JobKind
+from lab_agent.domain.job_records import Job, JobKind, JobLimits, PendingWork
 from lab_agent.errors import Failure
 from lab_agent.ports.clock import Clock
-from lab_agent.ports.job_handler import AnyJobHandler
-from lab_agent.ports.job_repository import JobLimits, PendingWork
-from lab_agent.ports.repositories import Store, UnitOfWork
+from lab_agent.store.unit_of_work import Store, UnitOfWork
+from lab_agent.workflow.job_handler import AnyJobHandler
 
 
 class LoadError(Exception):

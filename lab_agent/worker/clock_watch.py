@@ -18,8 +18,8 @@ import structlog
 from lab_agent.domain.retry import LONGEST_WAIT
 from lab_agent.errors import StoreUnreachableError
 from lab_agent.ports.clock import Clock
-from lab_agent.ports.repositories import Store, UnitOfWork
 from lab_agent.steady_clock import Moment, drift_allowed, steady_seconds
+from lab_agent.store.unit_of_work import Store, UnitOfWork
 from lab_agent.worker.schedule import Scheduler
 
 log = structlog.get_logger(__name__)

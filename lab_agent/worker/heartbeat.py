@@ -9,10 +9,10 @@ from datetime import timedelta
 
 import structlog
 
+from lab_agent.domain.job_records import LeaseToken
 from lab_agent.errors import StoreUnreachableError
 from lab_agent.ports.clock import Clock
-from lab_agent.ports.job_repository import LeaseToken
-from lab_agent.ports.repositories import Store, UnitOfWork
+from lab_agent.store.unit_of_work import Store, UnitOfWork
 from lab_agent.worker.job_lease import JobLease
 
 log = structlog.get_logger(__name__)

@@ -11,8 +11,8 @@ from typing_extensions import override
 
 from lab_agent.domain.job_records import Job
 from lab_agent.ports.clock import Clock
-from lab_agent.ports.job_handler import Lease
-from lab_agent.ports.repositories import Store, UnitOfWork
+from lab_agent.store.unit_of_work import Store, UnitOfWork
+from lab_agent.workflow.job_handler import Lease
 
 T = TypeVar("T")
 

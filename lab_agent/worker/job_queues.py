@@ -6,8 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from lab_agent.domain.job_records import JobKind
-from lab_agent.ports.job_repository import JobLimits
+from lab_agent.domain.job_records import JobKind, JobLimits
 from lab_agent.worker.claiming import ClaimedJob
 
 JOB_QUEUES: dict[str, frozenset[JobKind]] = {

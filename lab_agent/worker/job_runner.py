@@ -18,13 +18,13 @@ from lab_agent.domain.retry import Backoff, DeadLetter, RetryAt, RetryDecision, 
 from lab_agent.domain.state_machines import OPEN_JOBS, JobState
 from lab_agent.errors import Failure, LabAgentError, LeaseLostError, StoreUnreachableError
 from lab_agent.ports.clock import Clock
-from lab_agent.ports.job_handler import AnyJobHandler
-from lab_agent.ports.repositories import Store, UnitOfWork
+from lab_agent.store.unit_of_work import Store, UnitOfWork
 from lab_agent.worker.claiming import ClaimedJob, ClaimError, JobClaimer, LoadError
 from lab_agent.worker.heartbeat import Heartbeat
 from lab_agent.worker.job_lease import JobLease
 from lab_agent.worker.job_queues import Offer
 from lab_agent.worker.outages import OutageTracker
+from lab_agent.workflow.job_handler import AnyJobHandler
 
 log = structlog.get_logger(__name__)
 

@@ -33,7 +33,7 @@ from lab_agent.errors import (
     StoreUnreachableError,
 )
 from lab_agent.ports.clock import Clock
-from lab_agent.ports.repositories import Store, UnitOfWork
+from lab_agent.store.unit_of_work import Store, UnitOfWork
 from lab_agent.worker.service_hold import ServiceHold
 from lab_agent.worker.store_watch import SAME_OUTAGE
 

@@ -19,8 +19,8 @@ from lab_agent.domain.job_records import JobKind
 from lab_agent.domain.restoration import MarkedNumber, Restoration, RestoreSign, find_sign
 from lab_agent.errors import StoreError, StoreUnreachableError
 from lab_agent.ports.clock import Clock
-from lab_agent.ports.event_repositories import StoreMark
-from lab_agent.ports.repositories import Store, UnitOfWork
+from lab_agent.store.store_mark import FileMark
+from lab_agent.store.unit_of_work import Store, UnitOfWork
 from lab_agent.workflow.restored_store import advance_number, load_restoration, note_reconciled, note_restoration, read_number
 from lab_agent.workflow.task_reconciliation import Comparison
 
@@ -45,7 +45,7 @@ class RestoreWatch:
 
     store: Store
     clock: Clock
-    mark: StoreMark | None
+    mark: FileMark | None
     hold: Callable[[Collection[JobKind]], None]
     reconcile: Callable[[], Awaitable[Comparison]]
     _marked_at: float | None = field(default=None, init=False)

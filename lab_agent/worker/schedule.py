@@ -32,7 +32,7 @@ from lab_agent.errors import (
 )
 from lab_agent.metrics import CallOutcome, Metrics
 from lab_agent.ports.clock import Clock
-from lab_agent.ports.repositories import Store, UnitOfWork
+from lab_agent.store.unit_of_work import Store, UnitOfWork
 from lab_agent.worker.outages import (
     CUT_OFF_OUTAGE,
     EXCHANGE_OUTAGES,

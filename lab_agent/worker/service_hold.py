@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from lab_agent.domain.failure_causes import FailureCause
 from lab_agent.domain.ids import JobId, ResourceId
 from lab_agent.ports.exchange import Exchange
-from lab_agent.ports.repositories import Store, UnitOfWork
+from lab_agent.store.unit_of_work import Store, UnitOfWork
 
 _CAUSES = (FailureCause.SERVICE_UNAVAILABLE, FailureCause.OUTCOME_UNKNOWN)
 _MAX_TASKS = 50

@@ -16,7 +16,7 @@ from lab_agent.domain.records import Alert
 from lab_agent.domain.store_health import StoreOutage
 from lab_agent.errors import StoreFault, StoreUnreachableError
 from lab_agent.ports.clock import Clock
-from lab_agent.ports.repositories import Store, UnitOfWork
+from lab_agent.store.unit_of_work import Store, UnitOfWork
 
 log = structlog.get_logger(__name__)
 

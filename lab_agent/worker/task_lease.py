@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from lab_agent.ports.clock import Clock
-from lab_agent.ports.repositories import Store, UnitOfWork
+from lab_agent.store.unit_of_work import Store, UnitOfWork
 from lab_agent.worker.schedule import ScheduledTask
 
 _SHARE = 0.8

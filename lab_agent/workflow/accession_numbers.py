@@ -13,7 +13,7 @@ from lab_agent.domain.ids import LineKey, OrderKey
 from lab_agent.domain.lab_messages import AccessionUpdate
 from lab_agent.domain.text import shorten
 from lab_agent.ports.lis import SubmitResult
-from lab_agent.ports.repositories import UnitOfWork
+from lab_agent.store.unit_of_work import UnitOfWork
 from lab_agent.workflow.order_lookup import OrderPart, load_part, rematch_awaiting
 
 

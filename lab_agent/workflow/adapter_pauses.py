@@ -18,7 +18,7 @@ from lab_agent.domain.adapter_pauses import AdapterPause, pause_key
 from lab_agent.domain.audit import AuditAction, AuditEntry, short_name
 from lab_agent.domain.records import Alert
 from lab_agent.errors import InvalidTransitionError
-from lab_agent.ports.repositories import UnitOfWork
+from lab_agent.store.unit_of_work import UnitOfWork
 
 log = structlog.get_logger(__name__)
 

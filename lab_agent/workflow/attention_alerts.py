@@ -21,7 +21,7 @@ from lab_agent.domain.failure_causes import FailureCause
 from lab_agent.domain.job_records import FailureGroup
 from lab_agent.domain.records import Alert, WaitingGroup
 from lab_agent.ports.clock import Clock
-from lab_agent.ports.repositories import Store, UnitOfWork
+from lab_agent.store.unit_of_work import Store, UnitOfWork
 from lab_agent.workflow.group_alerts import describe_oldest
 
 ATTENTION_CONDITIONS = frozenset(cause.condition for cause in FailureCause) | {

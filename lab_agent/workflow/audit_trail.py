@@ -11,7 +11,7 @@ from datetime import datetime
 
 from lab_agent.domain.audit import AuditAction, AuditEntry, AuditValue
 from lab_agent.domain.records import Event
-from lab_agent.ports.repositories import Store, UnitOfWork
+from lab_agent.store.unit_of_work import Store, UnitOfWork
 
 _SETTINGS_KEY = "audit.settings"
 

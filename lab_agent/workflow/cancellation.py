@@ -11,9 +11,9 @@ from lab_agent.domain.job_records import Job, JobKind
 from lab_agent.domain.records import Event
 from lab_agent.errors import LisRejected
 from lab_agent.ports.clock import Clock
-from lab_agent.ports.job_handler import Lease
 from lab_agent.ports.lis import AdapterSource
-from lab_agent.ports.repositories import UnitOfWork
+from lab_agent.store.unit_of_work import UnitOfWork
+from lab_agent.workflow.job_handler import Lease
 from lab_agent.workflow.line_lifecycle import advance_order
 from lab_agent.workflow.reopening import is_possibly_submitted
 

@@ -27,10 +27,10 @@ from lab_agent.fhir.report_builder import DocumentUrls, Upload, UploadPlan, uplo
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.documents import Documents, PrintError
 from lab_agent.ports.exchange import Exchange
-from lab_agent.ports.job_handler import Lease
-from lab_agent.ports.repositories import Store, UnitOfWork
+from lab_agent.store.unit_of_work import Store, UnitOfWork
 from lab_agent.workflow.document_upload import DocumentCheck, DocumentNotKept, DocumentUploader, StoredDocument
 from lab_agent.workflow.hold_reasons import Hold, held, hold_report, unmapped
+from lab_agent.workflow.job_handler import Lease
 from lab_agent.workflow.line_lifecycle import (
     advance_order,
     cancel_lines,

@@ -29,8 +29,8 @@ from lab_agent.errors import (
 )
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.exchange import Exchange, SavedResource
-from lab_agent.ports.read_models import DOCUMENT_ORPHAN_ACTION
-from lab_agent.ports.repositories import Store, UnitOfWork
+from lab_agent.store.read_models import DOCUMENT_ORPHAN_ACTION
+from lab_agent.store.unit_of_work import Store, UnitOfWork
 from lab_agent.workflow.fetching import GONE_STATUSES
 from lab_agent.workflow.resource_upload import Uploader
 from lab_agent.workflow.result_checks import document_name

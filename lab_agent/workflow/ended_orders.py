@@ -28,7 +28,7 @@ from lab_agent.domain.state_machines import LineState, OrderState
 from lab_agent.errors import LabAgentError, ServicePaused, ServiceRejected, ServiceUnavailable, StoreUnreachableError
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.exchange import Exchange
-from lab_agent.ports.repositories import Store, UnitOfWork
+from lab_agent.store.unit_of_work import Store, UnitOfWork
 from lab_agent.workflow.fetching import NO_STATUS, raise_if_unavailable
 from lab_agent.workflow.line_lifecycle import RECHECK_AFTER, LateLineFinder
 from lab_agent.workflow.order_tasks import KnownOrder, OrderTasks, load_known_order, read_order_tasks

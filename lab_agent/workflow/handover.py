@@ -23,14 +23,14 @@ from lab_agent.domain.records import Event, LineRecord, OrderRecord
 from lab_agent.domain.state_machines import JobState, LineState, OrderState, WorkOrderState
 from lab_agent.errors import ForeignLink, InvalidResponse, PermanentFailure, ServiceRejected, TaskUnreadable
 from lab_agent.ports.clock import Clock
-from lab_agent.ports.job_handler import Lease
 from lab_agent.ports.lis import AdapterSource, SubmitResult
-from lab_agent.ports.repositories import UnitOfWork
 from lab_agent.serialization import join_identity
 from lab_agent.serialization.identity import unpack_lab_patient
 from lab_agent.settings.groups import WorkerSettings
+from lab_agent.store.unit_of_work import UnitOfWork
 from lab_agent.workflow.accession_numbers import rematch_waiting_reports, save_submit_accessions
 from lab_agent.workflow.group_alerts import open_at_once, waiting_parts_alert_key
+from lab_agent.workflow.job_handler import Lease
 from lab_agent.workflow.line_lifecycle import (
     advance_order,
     find_work_order,

@@ -9,7 +9,7 @@ from datetime import datetime
 from lab_agent.domain.records import Event
 from lab_agent.domain.report_records import HoldReason, ReportRecord
 from lab_agent.domain.state_machines import ReportState
-from lab_agent.ports.repositories import UnitOfWork
+from lab_agent.store.unit_of_work import UnitOfWork
 
 _SENTENCES: Mapping[HoldReason, str] = {
     HoldReason.UNEXPECTED: "{detail}, and this is the first message of this report; released, it is delivered and moves no Task",

@@ -17,9 +17,9 @@ from lab_agent.domain.retry import growing_wait
 from lab_agent.domain.state_machines import UNDECIDED_ORDERS, OrderState
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.exchange import Json
-from lab_agent.ports.job_handler import Lease
-from lab_agent.ports.repositories import UnitOfWork
 from lab_agent.settings.groups import WorkerSettings
+from lab_agent.store.unit_of_work import UnitOfWork
+from lab_agent.workflow.job_handler import Lease
 from lab_agent.workflow.line_lifecycle import close_order
 from lab_agent.workflow.order_assessment import AssessedOrder, OrderAssessor, labels_in_use
 from lab_agent.workflow.order_decision import (

@@ -36,8 +36,8 @@ from lab_agent.fhir.order_parser import parse_order
 from lab_agent.fhir.task_update import has_task_code, task_codes, task_status
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.exchange import Exchange, Json, UnfilteredSearch
-from lab_agent.ports.repositories import Store, UnitOfWork
 from lab_agent.serialization import load_stored_message
+from lab_agent.store.unit_of_work import Store, UnitOfWork
 from lab_agent.workflow.fetching import fetch_linked
 from lab_agent.workflow.group_alerts import HELD_LINES_ALERT, open_at_once
 from lab_agent.workflow.order_lookup import load_part

@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import TypeVar
 
 from lab_agent.errors import LabAgentError, StoreUnreachableError
-from lab_agent.ports.repositories import Store, UnitOfWork
+from lab_agent.store.unit_of_work import Store, UnitOfWork
 
 PORTION = 200
 """How many are changed in one unit of work."""

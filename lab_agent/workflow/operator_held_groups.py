@@ -14,9 +14,9 @@ from lab_agent.domain.records import Event, OrderRecord
 from lab_agent.domain.report_records import HoldReason, ReportRecord, result_alert_key
 from lab_agent.domain.state_machines import REPORTS_NEEDING_OPERATOR, OrderState, ReportState
 from lab_agent.errors import InputError, InvalidTransitionError, LabAgentError, StoreUnreachableError, did_you_mean
-from lab_agent.ports.repositories import Store, UnitOfWork
 from lab_agent.rules.engine import RELEASABLE_RULES, RULES, RULES_RELEASED_TOGETHER
 from lab_agent.rules.rule import Finding
+from lab_agent.store.unit_of_work import Store, UnitOfWork
 from lab_agent.workflow.audit_trail import note_decision
 from lab_agent.workflow.group_alerts import held_orders_alert_key
 from lab_agent.workflow.operator_groups import (

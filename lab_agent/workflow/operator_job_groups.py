@@ -14,7 +14,7 @@ from lab_agent.domain.failure_causes import FailureCause
 from lab_agent.domain.ids import JobId
 from lab_agent.domain.job_records import FailureGroup, Job, JobKind
 from lab_agent.domain.state_machines import JOBS_NEEDING_OPERATOR, JobState
-from lab_agent.ports.repositories import Store, UnitOfWork
+from lab_agent.store.unit_of_work import Store, UnitOfWork
 from lab_agent.workflow.operator_groups import PORTION, ActionOutcome, ActionPreview, GroupAction, LeftOut, change_in_portions
 from lab_agent.workflow.operator_jobs import change_job, describe_retry, dismissal, retrial, validate_note
 

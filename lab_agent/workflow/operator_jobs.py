@@ -16,7 +16,7 @@ from lab_agent.domain.jobs import TERMINAL_TASK_STATUSES, adapter_of
 from lab_agent.domain.records import Event
 from lab_agent.domain.state_machines import JOBS_NEEDING_OPERATOR, JobState, OrderState, ReportState
 from lab_agent.errors import InputError, InvalidTransitionError, StoreError
-from lab_agent.ports.repositories import Store, UnitOfWork
+from lab_agent.store.unit_of_work import Store, UnitOfWork
 from lab_agent.workflow.audit_trail import note_decision
 from lab_agent.workflow.handover import cancel_unsubmitted_part, is_of_earlier_decision, mark_handed_over
 from lab_agent.workflow.line_lifecycle import advance_order, cancel_lines, close_order, record_line_end, reopen_lines

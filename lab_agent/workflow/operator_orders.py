@@ -21,9 +21,9 @@ from lab_agent.domain.work_orders import WorkOrder, route_line
 from lab_agent.errors import InvalidTransitionError, StoreError
 from lab_agent.fhir.order_graph import OrderGraph
 from lab_agent.fhir.order_parser import parse_order
-from lab_agent.ports.repositories import Store, UnitOfWork
 from lab_agent.rules.engine import RELEASABLE_RULES
 from lab_agent.rules.rule import Finding
+from lab_agent.store.unit_of_work import Store, UnitOfWork
 from lab_agent.workflow.audit_trail import note_decision
 from lab_agent.workflow.line_lifecycle import advance_order
 from lab_agent.workflow.operator_jobs import validate_note

@@ -22,8 +22,8 @@ from lab_agent.domain.report_coverage import is_only_not_performed
 from lab_agent.domain.report_records import ReportRecord
 from lab_agent.domain.state_machines import JOBS_NEEDING_OPERATOR, REPORTS_NEEDING_OPERATOR, ReportState
 from lab_agent.errors import InvalidTransitionError, StoreError
-from lab_agent.ports.repositories import Store, UnitOfWork
 from lab_agent.serialization import dump_message, load_stored_message
+from lab_agent.store.unit_of_work import Store, UnitOfWork
 from lab_agent.workflow.audit_trail import note_decision
 from lab_agent.workflow.line_lifecycle import advance_order, reopen_lines
 from lab_agent.workflow.operator_jobs import validate_note

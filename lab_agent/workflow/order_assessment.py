@@ -22,13 +22,13 @@ from lab_agent.fhir.order_graph import OrderGraph
 from lab_agent.fhir.order_parser import parse_order, parse_patients
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.exchange import Exchange
-from lab_agent.ports.repositories import Store, UnitOfWork
 from lab_agent.rules.catalogue_history import CatalogueHistory
 from lab_agent.rules.context import Facts, LabelHolder, RuleContext
 from lab_agent.rules.engine import Assessment, assess_in_context
 from lab_agent.serialization.identity import unpack_patients
 from lab_agent.settings.exchange import ContractSettings
 from lab_agent.settings.groups import RulesSettings
+from lab_agent.store.unit_of_work import Store, UnitOfWork
 from lab_agent.workflow.fetching import fetch_graph
 
 log = structlog.get_logger(__name__)

@@ -14,7 +14,7 @@ from lab_agent.domain.report_coverage import Coverage, determine_coverage
 from lab_agent.domain.report_records import ReportRecord
 from lab_agent.domain.text import join_limited
 from lab_agent.domain.values import Coding
-from lab_agent.ports.repositories import UnitOfWork
+from lab_agent.store.unit_of_work import UnitOfWork
 from lab_agent.workflow.order_lookup import LookupResult, OrderPart, read_part
 from lab_agent.workflow.patient_check import load_ordered_patient, names_another_patient
 from lab_agent.workflow.upload_planning import UploadPlanner

@@ -16,10 +16,10 @@ from lab_agent.domain.records import Event, LabelUse, LineRecord, OrderRecord
 from lab_agent.domain.state_machines import ENDED_LINES, LineState, OrderState, WorkOrderState
 from lab_agent.domain.work_orders import WorkOrder, route_line
 from lab_agent.fhir.lab_order_mapper import make_lab_order
-from lab_agent.ports.repositories import UnitOfWork
 from lab_agent.rules.engine import RELEASABLE_RULES
 from lab_agent.serialization import split_identity
 from lab_agent.serialization.identity import pack_identity
+from lab_agent.store.unit_of_work import UnitOfWork
 from lab_agent.workflow.group_alerts import held_orders_alert_key, open_at_once
 from lab_agent.workflow.known_patients import known_patient
 from lab_agent.workflow.line_lifecycle import advance_order, close_order

@@ -20,7 +20,7 @@ from lab_agent.domain.report_records import ReportRecord
 from lab_agent.domain.state_machines import ReportState
 from lab_agent.domain.text import join_limited, shorten
 from lab_agent.domain.work_orders import WorkOrder
-from lab_agent.ports.repositories import UnitOfWork
+from lab_agent.store.unit_of_work import UnitOfWork
 
 _OWN_KINDS = frozenset({"order", "line"})
 _STRONG_KINDS = _OWN_KINDS | {"report"}

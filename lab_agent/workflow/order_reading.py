@@ -24,8 +24,8 @@ from lab_agent.fhir.order_graph import OrderGraph
 from lab_agent.fhir.order_parser import parse_order
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.exchange import Exchange, UnfilteredSearch
-from lab_agent.ports.repositories import Store, UnitOfWork
 from lab_agent.settings.groups import WorkerSettings
+from lab_agent.store.unit_of_work import Store, UnitOfWork
 from lab_agent.workflow.fetching import (
     NO_STATUS,
     UNREADABLE_STATUSES,

@@ -13,7 +13,7 @@ from lab_agent.domain.state_machines import ENDED_LINES, LINES_WITH_RESULT, UNDE
 from lab_agent.errors import ResourceNotReadable, ServiceRejected
 from lab_agent.fhir.task_update import task_status
 from lab_agent.ports.exchange import Exchange, Json
-from lab_agent.ports.repositories import UnitOfWork
+from lab_agent.store.unit_of_work import UnitOfWork
 from lab_agent.workflow.fetching import DELETED_STATUS, read_or_reject
 from lab_agent.workflow.line_lifecycle import is_line, is_requested_line, read_line_tasks
 from lab_agent.workflow.order_assessment import AssessedOrder

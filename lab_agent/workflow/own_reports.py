@@ -18,7 +18,7 @@ from lab_agent.fhir.elements import code_of, last_updated, objects_of, reference
 from lab_agent.fhir.references import id_readings, parse_reference
 from lab_agent.fhir.report_builder import FINAL_STATUSES, order_identifier
 from lab_agent.ports.exchange import Exchange, Json
-from lab_agent.ports.repositories import Store, UnitOfWork
+from lab_agent.store.unit_of_work import Store, UnitOfWork
 
 
 @dataclass(frozen=True, slots=True)

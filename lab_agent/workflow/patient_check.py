@@ -11,10 +11,10 @@ from lab_agent.domain.ids import OrderKey
 from lab_agent.domain.lab_order import OrderPatient
 from lab_agent.domain.report_records import HoldReason, ReportRecord
 from lab_agent.domain.reported_patients import PatientField, find_differences
-from lab_agent.ports.repositories import UnitOfWork
 from lab_agent.serialization import load_order_patient, load_reported_patient
 from lab_agent.serialization.identity import unpack_lab_patient
 from lab_agent.settings.groups import ResultsSettings
+from lab_agent.store.unit_of_work import UnitOfWork
 from lab_agent.workflow.hold_reasons import Hold, held
 
 _CANNOT_COMPARE = "whose it is was not compared: the order's identification data is not kept any more"

@@ -16,8 +16,8 @@ from lab_agent.domain.lab_messages import LabRejection, LabReport
 from lab_agent.domain.records import Event
 from lab_agent.domain.state_machines import FINISHED_REPORTS, OPEN_JOBS, ORDERS_BEFORE_HANDOVER, OrderState
 from lab_agent.errors import DataInvalidError, InvalidTransitionError, StoreError
-from lab_agent.ports.repositories import Store, UnitOfWork
 from lab_agent.serialization import dump_message, load_stored_message
+from lab_agent.store.unit_of_work import Store, UnitOfWork
 
 _ERASED = "erased"
 

@@ -13,8 +13,8 @@ from lab_agent.domain.ids import OrderKey, ResourceId, order_key
 from lab_agent.domain.records import Event, OrderRecord
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.exchange import Exchange
-from lab_agent.ports.read_models import LAST_POLL_KEY
-from lab_agent.ports.repositories import Store, UnitOfWork
+from lab_agent.store.read_models import LAST_POLL_KEY
+from lab_agent.store.unit_of_work import Store, UnitOfWork
 from lab_agent.workflow.ended_orders import is_recheck_needed, recheck_now
 
 INDEX_LAG = timedelta(minutes=2)

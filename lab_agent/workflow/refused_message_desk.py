@@ -18,7 +18,7 @@ from lab_agent.domain.refused_messages import RefusedContent, RefusedMessage, Re
 from lab_agent.errors import Failure, InvalidTransitionError, StoreError
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.lis import MapSuggestion, ParsedMessage, ParsedPart
-from lab_agent.ports.repositories import Store, UnitOfWork
+from lab_agent.store.unit_of_work import Store, UnitOfWork
 from lab_agent.workflow.audit_trail import note_decision
 from lab_agent.workflow.operator_jobs import validate_note
 from lab_agent.workflow.refused_messages import one_line, refresh_alert

@@ -18,8 +18,8 @@ from lab_agent.conditions.model import AlertKey
 from lab_agent.domain.ids import RefusedKey, refused_key
 from lab_agent.domain.records import Alert, Event
 from lab_agent.domain.refused_messages import RefusedContent, RefusedMessage, RefusedState, is_noise
-from lab_agent.ports.read_models import Page
-from lab_agent.ports.repositories import UnitOfWork
+from lab_agent.store.read_models import Page
+from lab_agent.store.unit_of_work import UnitOfWork
 
 log = structlog.get_logger(__name__)
 

@@ -18,7 +18,7 @@ from lab_agent.domain.order_holds import HoldCause, OrderHold
 from lab_agent.domain.records import Event, LineRecord, OrderRecord
 from lab_agent.domain.state_machines import ENDED_LINES, JobState, LineState, OrderState, WorkOrderState
 from lab_agent.domain.text import join_limited
-from lab_agent.ports.repositories import UnitOfWork
+from lab_agent.store.unit_of_work import UnitOfWork
 from lab_agent.workflow.group_alerts import HELD_LINES_ALERT, open_at_once
 from lab_agent.workflow.line_lifecycle import hold_late_line
 from lab_agent.workflow.order_decision import hold_order

@@ -27,9 +27,9 @@ from lab_agent.fhir.content_meaning import is_same_statement
 from lab_agent.fhir.elements import code_of, shaped_like
 from lab_agent.fhir.report_builder import FINAL_STATUSES, Upload
 from lab_agent.ports.exchange import Exchange, Json, SavedResource
-from lab_agent.ports.job_handler import MAX_CONFLICT_RETRIES, Lease
-from lab_agent.ports.repositories import Store, UnitOfWork
+from lab_agent.store.unit_of_work import Store, UnitOfWork
 from lab_agent.workflow.fetching import GONE_STATUSES, MAX_PARALLEL_READS
+from lab_agent.workflow.job_handler import MAX_CONFLICT_RETRIES, Lease
 from lab_agent.workflow.own_reports import identifier_values, identifiers_of, last_change, sending_key, upload_names
 
 _PAYLOAD_TOO_LARGE = 413

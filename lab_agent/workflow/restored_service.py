@@ -25,7 +25,7 @@ from lab_agent.domain.state_machines import LineState, OrderState, ReportState
 from lab_agent.errors import ResourceNotReadable
 from lab_agent.fhir.report_builder import report_identifier
 from lab_agent.ports.exchange import Exchange, Json
-from lab_agent.ports.repositories import Store, UnitOfWork
+from lab_agent.store.unit_of_work import Store, UnitOfWork
 from lab_agent.workflow.fetching import read_or_reject, reject_if_alone
 from lab_agent.workflow.line_lifecycle import lines_completed_by
 from lab_agent.workflow.own_reports import changed_at

@@ -19,10 +19,9 @@ from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey
 from lab_agent.domain.audit import AuditAction, AuditEntry
 from lab_agent.domain.records import Alert
-from lab_agent.domain.restoration import SIGN_WORDS, MarkedNumber, Restoration, RestoreSign
+from lab_agent.domain.restoration import INSTANCE_ID_KEY, SIGN_WORDS, MarkedNumber, Restoration, RestoreSign
 from lab_agent.errors import InvalidTransitionError
-from lab_agent.ports.event_repositories import INSTANCE_ID_KEY
-from lab_agent.ports.repositories import UnitOfWork
+from lab_agent.store.unit_of_work import UnitOfWork
 
 log = structlog.get_logger(__name__)
 

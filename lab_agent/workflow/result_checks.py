@@ -31,7 +31,7 @@ from lab_agent.domain.text import join_limited, shorten
 from lab_agent.errors import DataInvalidError, Problem
 from lab_agent.fhir.reference_spelling import ReferenceWriter
 from lab_agent.ports.documents import DocumentDefect, Documents
-from lab_agent.ports.repositories import UnitOfWork
+from lab_agent.store.unit_of_work import UnitOfWork
 from lab_agent.workflow.hold_reasons import Hold, held, unmapped
 from lab_agent.workflow.line_lifecycle import describe_existing_result, lines_with_result
 from lab_agent.workflow.order_lookup import OrderPart

@@ -20,8 +20,8 @@ from lab_agent.domain.text import join_limited, shorten
 from lab_agent.errors import Problem
 from lab_agent.fhir.content_digest import split_digest
 from lab_agent.fhir.report_builder import FINAL_STATUSES, observation_identifiers_by_label, observation_labels, report_identifier
-from lab_agent.ports.repositories import UnitOfWork
 from lab_agent.serialization import load_stored_message
+from lab_agent.store.unit_of_work import UnitOfWork
 from lab_agent.workflow.line_lifecycle import lines_with_result
 
 _VALUES = tuple(each.name for each in fields(ReportedObservation) if each.name.startswith("value_"))

@@ -22,8 +22,8 @@ from lab_agent.domain.report_versions import exists_twice, is_repeat
 from lab_agent.errors import CryptoError, Failure
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.lis import AdapterSource
-from lab_agent.ports.repositories import Store, UnitOfWork
 from lab_agent.serialization import dump_message, dump_reported_patient, load_stored_message
+from lab_agent.store.unit_of_work import Store, UnitOfWork
 from lab_agent.workflow.refused_messages import record_refusal
 
 log = structlog.get_logger(__name__)

@@ -24,11 +24,11 @@ from lab_agent.domain.text import join_limited, shorten
 from lab_agent.errors import InvalidTransitionError
 from lab_agent.fhir.report_builder import report_identifier
 from lab_agent.ports.clock import Clock
-from lab_agent.ports.job_handler import Lease
-from lab_agent.ports.repositories import UnitOfWork
 from lab_agent.serialization import dump_message, load_stored_message
+from lab_agent.store.unit_of_work import UnitOfWork
 from lab_agent.workflow.accession_numbers import UnknownNumberTarget, save_accession_update
 from lab_agent.workflow.hold_reasons import Hold, held, hold_report, unmatched
+from lab_agent.workflow.job_handler import Lease
 from lab_agent.workflow.line_lifecycle import advance_order, cancel_lines, describe_existing_result, lines_with_result
 from lab_agent.workflow.order_candidates import OrderCandidates
 from lab_agent.workflow.order_lookup import (

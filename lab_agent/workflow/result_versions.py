@@ -27,7 +27,7 @@ from lab_agent.domain.state_machines import (
     JobState,
     ReportState,
 )
-from lab_agent.ports.repositories import UnitOfWork
+from lab_agent.store.unit_of_work import UnitOfWork
 from lab_agent.workflow.hold_reasons import held, hold_report
 from lab_agent.workflow.line_lifecycle import reopen_lines
 from lab_agent.workflow.result_history import ReportVersion, differing_content, load_version, lost_content

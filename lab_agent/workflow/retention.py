@@ -12,8 +12,8 @@ from lab_agent.audit_log import record
 from lab_agent.domain.audit import AuditAction, AuditEntry
 from lab_agent.domain.retention import PurgeTimes
 from lab_agent.ports.clock import Clock
-from lab_agent.ports.repositories import Store, UnitOfWork
 from lab_agent.settings.groups import RetentionSettings
+from lab_agent.store.unit_of_work import Store, UnitOfWork
 from lab_agent.workflow.refused_messages import purge_contents
 
 log = structlog.get_logger(__name__)

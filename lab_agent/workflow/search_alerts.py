@@ -13,7 +13,7 @@ from lab_agent.conditions.model import AlertKey
 from lab_agent.domain.records import Alert
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.exchange import UNFILTERED_HINTS, Exchange, SearchKind
-from lab_agent.ports.repositories import Store, UnitOfWork
+from lab_agent.store.unit_of_work import Store, UnitOfWork
 
 log = structlog.get_logger(__name__)
 

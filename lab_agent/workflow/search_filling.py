@@ -18,8 +18,8 @@ import structlog
 from lab_agent.domain.ids import OrderKey
 from lab_agent.errors import CryptoError, LabAgentError
 from lab_agent.ports.clock import Clock
-from lab_agent.ports.repositories import Store, UnitOfWork
-from lab_agent.ports.search_index import SearchPortion
+from lab_agent.store.search_index import SearchPortion
+from lab_agent.store.unit_of_work import Store, UnitOfWork
 from lab_agent.workflow.known_patients import known_patient
 
 K = TypeVar("K")

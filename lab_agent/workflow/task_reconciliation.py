@@ -28,7 +28,7 @@ from lab_agent.errors import (
 from lab_agent.fhir.task_update import task_status
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.exchange import Exchange, Json
-from lab_agent.ports.repositories import Store, UnitOfWork
+from lab_agent.store.unit_of_work import Store, UnitOfWork
 from lab_agent.workflow.fetching import DELETED_STATUS, raise_if_unavailable, read_or_reject
 from lab_agent.workflow.group_alerts import LINE_TASKS_ALERT, ORDER_TASKS_ALERT, open_at_once
 from lab_agent.workflow.handover import mark_handed_over

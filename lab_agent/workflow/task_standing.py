@@ -19,7 +19,7 @@ from lab_agent.domain.text import join_limited, shorten
 from lab_agent.errors import ServiceRejected
 from lab_agent.fhir.task_update import has_task_code, task_codes, task_status
 from lab_agent.ports.exchange import Exchange, Json
-from lab_agent.ports.repositories import UnitOfWork
+from lab_agent.store.unit_of_work import UnitOfWork
 from lab_agent.workflow.fetching import DELETED_STATUS, MAX_PARALLEL_READS, read_or_reject
 from lab_agent.workflow.line_lifecycle import is_line, is_requested_line
 

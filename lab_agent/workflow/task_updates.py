@@ -28,9 +28,9 @@ from lab_agent.errors import (
 from lab_agent.fhir.task_update import build_task_update, is_task_updated, own_sentences, task_status
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.exchange import Exchange, Json
-from lab_agent.ports.job_handler import MAX_CONFLICT_RETRIES, Lease
-from lab_agent.ports.repositories import UnitOfWork
+from lab_agent.store.unit_of_work import UnitOfWork
 from lab_agent.workflow.fetching import DELETED_STATUS
+from lab_agent.workflow.job_handler import MAX_CONFLICT_RETRIES, Lease
 from lab_agent.workflow.line_lifecycle import (
     LateLineFinder,
     advance_order,

@@ -20,7 +20,7 @@ from lab_agent.domain.state_machines import JobState
 from lab_agent.errors import Failure
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.lis import AdapterSource
-from lab_agent.ports.repositories import Store, UnitOfWork
+from lab_agent.store.unit_of_work import Store, UnitOfWork
 from lab_agent.workflow.adapter_pauses import load_pauses
 
 log = structlog.get_logger(__name__)

@@ -10,7 +10,7 @@ from datetime import datetime
 from lab_agent.domain.report_records import UploadRecord
 from lab_agent.errors import AmbiguousFailure
 from lab_agent.fhir.report_builder import Upload
-from lab_agent.ports.repositories import UnitOfWork
+from lab_agent.store.unit_of_work import UnitOfWork
 from lab_agent.workflow.resource_upload import Answer, Uploader, error_context
 from lab_agent.workflow.restored_store import note_second_agent
 

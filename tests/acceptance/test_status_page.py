@@ -26,7 +26,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from lab_agent.accounts import Accounts, Role
 from lab_agent.crypto import Cipher, Passwords
-from lab_agent.store.unit_of_work import SqlStore
+from lab_agent.store.unit_of_work import Store
 from tests.harness import canaries, refused
 from tests.harness.browser import needs_chromium, running_browser, sign_in, sign_out, visit, with_and_without_scripts
 from tests.harness.canaries import BORN, FAMILY, GIVEN, Crawl, find_canaries, page_routes, route_of
@@ -126,7 +126,7 @@ def _analyser_table(port: int, mapping: Path) -> str:
 
 
 async def _add_users(lab: Laboratory) -> None:
-    store = SqlStore(f"sqlite:///{lab.database}", Cipher(str(lab.workspace.agent_config["store"]["encryption_keys"][0])))
+    store = Store(f"sqlite:///{lab.database}", Cipher(str(lab.workspace.agent_config["store"]["encryption_keys"][0])))
     accounts, now = Accounts(store, Passwords()), datetime.now(UTC)
     for name, role in ((each.value, each) for each in Role):
         await accounts.add(name, PASSWORD, role, now=now)

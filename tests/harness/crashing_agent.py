@@ -22,8 +22,8 @@ from lab_agent import daemon
 from lab_agent.bootstrap import Components
 from lab_agent.domain.job_records import Job, JobKind
 from lab_agent.fhir.content_digest import split_digest
-from lab_agent.ports.repositories import Store, UnitOfWork
 from lab_agent.settings.root import load_settings
+from lab_agent.store.unit_of_work import Store, UnitOfWork
 
 CRASH_LOG = "crash_points.log"
 CRASH_POINTS = [

@@ -22,8 +22,8 @@ from typing_extensions import override
 from lab_agent.crypto import Cipher, new_key
 from lab_agent.domain.records import Alert, Event, LabelUse, LineRecord, OrderRecord
 from lab_agent.domain.report_records import ReportRecord, UploadRecord
+from lab_agent.domain.restoration import INSTANCE_ID_KEY
 from lab_agent.lis.sql.staging_tables import StagingTables, create_statements, make_tables
-from lab_agent.ports.event_repositories import INSTANCE_ID_KEY
 from lab_agent.store import tables
 from lab_agent.store.engine import create_file
 from lab_agent.store.error_translation import translate_errors
@@ -31,7 +31,7 @@ from lab_agent.store.group_commit import _Unit
 from lab_agent.store.row_mapping import RecordMapping
 from lab_agent.store.schema import upgrade
 from lab_agent.store.session import Session
-from lab_agent.store.unit_of_work import SqlStore
+from lab_agent.store.unit_of_work import Store
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -79,7 +79,7 @@ def create_staging_tables(url: str, schema: str | None = None) -> tuple[Engine, 
     return engine, make_tables("lab_", schema)
 
 
-class InlineStore(SqlStore):
+class InlineStore(Store):
     """A store on a new SQLite database whose units of work run at once in the thread of their caller.
 
     No thread of another decides what comes first: a simulation is the same each time. The database goes with the object.

@@ -13,7 +13,7 @@ from typing import Any
 from lab_agent import exact_json
 from lab_agent.domain.ids import LineKey, OrderKey
 from lab_agent.mappings.loader import COLUMNS
-from lab_agent.ports.repositories import UnitOfWork
+from lab_agent.store.unit_of_work import UnitOfWork
 from lab_agent.workbench.map_lines import TomlLine, add_lines, split_table
 from tests.harness import results
 from tests.harness.paths import ROOT

@@ -17,7 +17,7 @@ from lab_agent.domain.lab_messages import LabMessage
 from lab_agent.domain.lab_order import LabOrder
 from lab_agent.errors import LisOutcomeUnknown, LisRejected, LisUnavailable
 from lab_agent.ports.lis import Inbox, SubmitResult
-from lab_agent.ports.repositories import Store, UnitOfWork
+from lab_agent.store.unit_of_work import Store, UnitOfWork
 
 T = TypeVar("T")
 

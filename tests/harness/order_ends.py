@@ -18,8 +18,8 @@ from lab_agent.domain.values import Coding, Quantity
 from lab_agent.errors import Failure
 from lab_agent.mappings.tables import LOINC
 from lab_agent.metrics import Metrics
-from lab_agent.ports.repositories import UnitOfWork
 from lab_agent.settings.exchange import OAuthSettings
+from lab_agent.store.unit_of_work import UnitOfWork
 from lab_agent.worker.outages import OutageTracker
 from lab_agent.worker.schedule import PollInterval, PollTask
 from lab_agent.worker.service_hold import ServiceHold

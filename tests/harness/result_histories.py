@@ -15,7 +15,7 @@ from lab_agent.domain.ids import ReportKey, line_key
 from lab_agent.domain.report_records import ReportRecord
 from lab_agent.domain.state_machines import OrderState, ReportState
 from lab_agent.ports.lis import SubmitResult
-from lab_agent.store.unit_of_work import SqlStore
+from lab_agent.store.unit_of_work import Store
 from lab_agent.workflow import operator_orders, operator_results
 from lab_agent.workflow.order_assessment import reassess
 from lab_agent.workflow.result_inbox import StoreInbox
@@ -225,7 +225,7 @@ class Laboratory:
 
 @asynccontextmanager
 async def open_laboratory(adapter: str, folder: Path, day: datetime | None = None) -> AsyncIterator[Laboratory]:
-    store = SqlStore(create_database(folder / "agent.db"), Cipher(new_key()))
+    store = Store(create_database(folder / "agent.db"), Cipher(new_key()))
     world = World(adapter, store=store)
     world.clock.time = day or world.clock.time
     results = world.settings.results.model_copy(update={"mappings": ROOT / "config" / "mappings"})

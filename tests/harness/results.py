@@ -30,11 +30,11 @@ from lab_agent.http_client import HttpClient
 from lab_agent.mappings.loader import MappingCache
 from lab_agent.metrics import Metrics
 from lab_agent.ports.lis import NoAdapters
-from lab_agent.ports.repositories import UnitOfWork
 from lab_agent.rules.catalogue_history import CatalogueHistory
 from lab_agent.serialization.identity import pack_identity
 from lab_agent.settings.exchange import UrlTemplateSettings
 from lab_agent.settings.root import Settings
+from lab_agent.store.unit_of_work import UnitOfWork
 from lab_agent.worker.job_runner import JobRunner
 from lab_agent.worker.outages import OutageTracker
 from lab_agent.workflow import operator_results

@@ -13,7 +13,7 @@ from lab_agent.exchange.authenticator import Authenticator
 from lab_agent.exchange.client import ExchangeClient, http_options
 from lab_agent.http_client import HttpClient
 from lab_agent.settings.exchange import ExchangeSettings
-from lab_agent.store.unit_of_work import SqlStore
+from lab_agent.store.unit_of_work import Store
 
 AT_ONCE = 64
 
@@ -44,7 +44,7 @@ def call_together(pipe: Connection, base_url: str, database: str, key: str) -> N
 
 
 async def _run(pipe: Connection, base_url: str, database: str, key: str) -> None:
-    settings, store = make_settings(base_url), SqlStore(database, Cipher(key))
+    settings, store = make_settings(base_url), Store(database, Cipher(key))
     async with HttpClient(http_options(settings)) as http:
         tokens = Authenticator(settings.oauth, http, store, SystemClock(), f"caller-{os.getpid()}")
         exchange = ExchangeClient(settings, http, tokens)

@@ -13,7 +13,7 @@ from typing import Any
 from sqlalchemy import Connection, Engine, event
 
 from lab_agent.store.engine import READ_ONLY
-from lab_agent.store.unit_of_work import SqlStore
+from lab_agent.store.unit_of_work import Store
 
 _CONTROL = ("BEGIN", "COMMIT", "ROLLBACK", "SAVEPOINT", "RELEASE", "PRAGMA")
 _WRITES = ("INSERT", "UPDATE", "DELETE")
@@ -80,7 +80,7 @@ class StoreCounts:
 
 
 @contextmanager
-def count_store(store: SqlStore) -> Iterator[StoreCounts]:
+def count_store(store: Store) -> Iterator[StoreCounts]:
     engines: tuple[Engine, ...] = (store._engine, store._reading_engine)  # a test looks from the side of the database
     counts = StoreCounts()
     listeners: tuple[tuple[str, Callable[..., Any]], ...] = (

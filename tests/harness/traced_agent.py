@@ -37,9 +37,9 @@ from lab_agent.settings.root import Settings
 from lab_agent.store import group_commit, unit_of_work
 from lab_agent.store.agent_lock import AgentLock
 from lab_agent.store.opening import open_store
-from lab_agent.store.queries import SqlQueries
+from lab_agent.store.queries import Queries
 from lab_agent.store.store_mark import open_mark
-from lab_agent.store.unit_of_work import SqlStore
+from lab_agent.store.unit_of_work import Store
 from lab_agent.store_start import StoreStart
 from lab_agent.worker.job_runner import JobRunner
 from lab_agent.worker.outages import OutageTracker
@@ -99,7 +99,7 @@ def agent_settings(folder: Path) -> Settings:
 class TracedAgent:
     """The parts, wired as the composition root wires them, and run in turn."""
 
-    def __init__(self, settings: Settings, store: SqlStore, http: HttpClient, clock: VirtualClock, start: int) -> None:
+    def __init__(self, settings: Settings, store: Store, http: HttpClient, clock: VirtualClock, start: int) -> None:
         owner = f"start-{start}"
         authenticator = Authenticator(settings.exchange.oauth, http, store, clock, owner)
         self.store = store
@@ -108,7 +108,7 @@ class TracedAgent:
             settings=settings,
             clock=clock,
             store=store,
-            queries=SqlQueries(store),
+            queries=Queries(store),
             exchange=ExchangeClient(settings.exchange, http, authenticator),
             authenticator=authenticator,
             adapters=build_adapters(settings),

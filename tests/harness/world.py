@@ -31,9 +31,9 @@ from lab_agent.exchange.client import ExchangeClient, http_options
 from lab_agent.http_client import HttpClient
 from lab_agent.mappings.loader import MappingCache
 from lab_agent.metrics import Metrics
-from lab_agent.ports.repositories import Store, UnitOfWork
 from lab_agent.rules.catalogue_history import CatalogueHistory
 from lab_agent.settings.exchange import OAuthSettings
+from lab_agent.store.unit_of_work import Store, UnitOfWork
 from lab_agent.worker.job_runner import JobRunner
 from lab_agent.worker.outages import OutageTracker
 from lab_agent.workflow.ended_orders import EndedOrderChecker

@@ -24,10 +24,10 @@ from lab_agent import exact_json
 from lab_agent.accounts import Accounts, Role
 from lab_agent.crypto import Cipher, Passwords
 from lab_agent.domain.records import Alert
-from lab_agent.ports.read_models import AffectedNumbers
-from lab_agent.store.queries import SqlQueries
+from lab_agent.store.queries import Queries
+from lab_agent.store.read_models import AffectedNumbers
 from lab_agent.store.schema import upgrade
-from lab_agent.store.unit_of_work import SqlStore
+from lab_agent.store.unit_of_work import Store
 from lab_sandbox.config import CLINIC_GUID, SandboxConfig
 from lab_sandbox.demo.lis.transport_files import write_atomically
 from lab_sandbox.demo.toml_edit import TomlValue, set_values
@@ -349,9 +349,9 @@ class Laboratory:
 
         async def read() -> tuple[tuple[Alert, ...], AffectedNumbers]:
             key = str(self.workspace.agent_config["store"]["encryption_keys"][0])
-            store = SqlStore(f"sqlite:///{self.database}", Cipher(key))
+            store = Store(f"sqlite:///{self.database}", Cipher(key))
             try:
-                queries = SqlQueries(store)
+                queries = Queries(store)
                 return (await queries.overview(now=datetime.now(UTC))).alerts, await queries.affected_numbers()
             finally:
                 await store.close()
@@ -365,7 +365,7 @@ def make_database(path: Path, key: str) -> None:
     upgrade(url)
 
     async def add() -> None:
-        store = SqlStore(url, Cipher(key))
+        store = Store(url, Cipher(key))
         await Accounts(store, Passwords()).add(USER, PASSWORD, Role.OPERATOR, now=datetime.now(UTC))
         await store.close()
 

@@ -15,6 +15,7 @@ import structlog
 from structlog.testing import capture_logs
 
 from lab_agent.crypto import Cipher, new_key
+from lab_agent.domain.credentials import StoredToken
 from lab_agent.domain.ids import ResourceId
 from lab_agent.domain.lab_order import LabOrder
 from lab_agent.errors import Failure
@@ -22,10 +23,8 @@ from lab_agent.exchange.authenticator import Authenticator
 from lab_agent.exchange.client import ExchangeClient, http_options
 from lab_agent.fhir.references import parse_reference
 from lab_agent.http_client import HttpClient
-from lab_agent.ports.credential_repositories import StoredToken
 from lab_agent.ports.lis import Inbox, SubmitResult
-from lab_agent.ports.repositories import UnitOfWork
-from lab_agent.store.unit_of_work import SqlStore
+from lab_agent.store.unit_of_work import Store, UnitOfWork
 from lab_agent.worker.clock_watch import ClockWatch
 from lab_agent.worker.dispatcher import JobDispatcher
 from lab_agent.worker.outages import EXCHANGE_OUTAGE
@@ -205,7 +204,7 @@ async def _store_first_token(database: str, key: str) -> None:
         uow.oauth_tokens.add(token)
         uow.commit()
 
-    store = SqlStore(database, Cipher(key))
+    store = Store(database, Cipher(key))
     await store.run(write)
     await store.close()
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from lab_agent.crypto import Cipher, new_key
-from lab_agent.store.unit_of_work import SqlStore
+from lab_agent.store.unit_of_work import Store
 from tests.harness.databases import create_database
 from tests.harness.logging_off import no_logs
 from tests.harness.paths import ROOT
@@ -67,7 +67,7 @@ async def test_laws_hold_after_every_step_of_every_day(part: int, figures: Figur
 async def test_laws_hold_on_sqlite(figures: Figures, tmp_path: Path) -> None:
     for seed in range(100_000, 100_000 + ON_SQLITE):
         plan = plan_day(seed)
-        store = SqlStore(create_database(tmp_path / f"{seed}.db"), Cipher(new_key()))
+        store = Store(create_database(tmp_path / f"{seed}.db"), Cipher(new_key()))
         run = DayRun(plan, store=store)
         try:
             await run.run()

@@ -35,8 +35,8 @@ from lab_agent.rehearsal.made_orders import OrderMaker, list_units, plan_baskets
 from lab_agent.rehearsal.made_results import ResultMaker
 from lab_agent.rehearsal.stand_in_exchange import StandInExchange
 from lab_agent.rehearsal.stand_in_lis import StandInAdapters
-from lab_agent.store.queries import SqlQueries
-from lab_agent.store.unit_of_work import SqlStore
+from lab_agent.store.queries import Queries
+from lab_agent.store.unit_of_work import Store
 from lab_agent.worker.outages import OutageTracker
 from lab_agent.worker_bootstrap import build_runner
 from lab_agent.workflow.result_inbox import StoreInbox
@@ -110,8 +110,8 @@ class Month:
     def __init__(self, components: Components, exchange: ForgetfulExchange, clock: VirtualClock, database: Path) -> None:
         self.components, self.exchange, self.clock, self.database = components, exchange, clock, database
         self.store = components.store
-        assert isinstance(self.store, SqlStore)
-        self.queries = SqlQueries(self.store)
+        assert isinstance(self.store, Store)
+        self.queries = Queries(self.store)
         self.adapters = StandInAdapters(components.adapters, None)
         self.runner = build_runner(components, self.adapters, OutageTracker(self.store, clock, service_reachable))
         self.poller = bootstrap.build_poller(components)
@@ -195,7 +195,7 @@ async def open_month(tmp_path: Path):
     kept = dict.fromkeys(("identity_days", "document_days", "journal_days", "refused_days", "failure_days"), KEPT_DAYS)
     short = settings.retention.model_copy(update=kept)  # shorter than an admin may set it, to see it at work for three weeks
     settings = settings.model_copy(update={"worker": at_once, "retention": short})
-    store = SqlStore(create_database(tmp_path / "agent.db"), Cipher(new_key()))
+    store = Store(create_database(tmp_path / "agent.db"), Cipher(new_key()))
     try:
         async with bootstrap.open_components(settings, store=store, wrap_exchange=lambda _: exchange, clock=clock) as components:
             await import_if_changed(store, CATALOGUE, now=clock.now())

@@ -278,7 +278,7 @@ ended_renewal_is_waited_for: waits for ever for a renewal of the sign-in that ha
   - if self._renewal is None or self._renewal.done():
   + if self._renewal is None:
 any_text_is_a_token: stores and sends whatever the authorization server calls an access token
-    lab_agent/ports/credential_repositories.py
+    lab_agent/domain/credentials.py
     integration/exchange/test_authenticator.py::test_stored_token_no_header_can_hold_is_replaced
   - return len(text) <= MAX_TOKEN_LENGTH and _SENDABLE_TOKEN.fullmatch(text) is not None
   + return bool(text)

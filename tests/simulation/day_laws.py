@@ -11,8 +11,8 @@ from lab_agent.domain.ids import OrderKey
 from lab_agent.domain.lab_messages import LabReport
 from lab_agent.domain.report_records import ReportRecord
 from lab_agent.domain.state_machines import OPEN_JOBS, LineState, OrderState, ReportState
-from lab_agent.ports.repositories import UnitOfWork
 from lab_agent.serialization import load_stored_message
+from lab_agent.store.unit_of_work import UnitOfWork
 from lab_agent.workflow.result_inbox import StoreInbox
 from tests.simulation.simulation_run import Invariants
 

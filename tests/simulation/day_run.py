@@ -22,7 +22,7 @@ from lab_agent.domain.report_records import HoldReason, ReportRecord
 from lab_agent.domain.state_machines import OrderState, ReportState
 from lab_agent.errors import InvalidTransitionError
 from lab_agent.metrics import Metrics
-from lab_agent.ports.repositories import Store
+from lab_agent.store.unit_of_work import Store
 from lab_agent.worker.schedule import LisHealth, PollInterval, PollTask
 from lab_agent.worker.task_lease import LeasedTask
 from lab_agent.workflow import operator_orders, operator_results

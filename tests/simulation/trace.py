@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from lab_agent.domain.job_records import Job, JobKind, NewJob
 from lab_agent.domain.state_machines import CLAIMABLE_STATES, JobState
-from lab_agent.ports.repositories import Store, UnitOfWork
+from lab_agent.store.unit_of_work import Store, UnitOfWork
 
 T = TypeVar("T")
 _FINAL = {JobState.DONE, JobState.OBSOLETE, JobState.DISMISSED}

@@ -19,8 +19,7 @@ from lab_agent.crypto import Cipher
 from lab_agent.domain.ids import OrderKey, ReportKey, ResourceId
 from lab_agent.domain.records import OrderRecord
 from lab_agent.domain.report_records import ReportRecord
-from lab_agent.ports.repositories import UnitOfWork
-from lab_agent.store.unit_of_work import SqlStore
+from lab_agent.store.unit_of_work import Store, UnitOfWork
 from tests.harness.databases import create_database
 from tests.harness.paths import CATALOGUE
 
@@ -110,7 +109,7 @@ class LaboratoryFolder:
             return result
 
         async def whole() -> T:
-            store = SqlStore(self.url, Cipher(KEY))
+            store = Store(self.url, Cipher(KEY))
             try:
                 return await store.run(committed)
             finally:

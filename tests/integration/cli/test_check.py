@@ -18,9 +18,9 @@ from lab_agent.catalogue.spreadsheet.csv_files import content_version, read_tabl
 from lab_agent.catalogue_service.versions import pack_tables
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.domain.catalogue_records import CatalogueVersion
+from lab_agent.domain.credentials import StoredToken
 from lab_agent.domain.records import LineRecord
 from lab_agent.domain.state_machines import LineState
-from lab_agent.ports.credential_repositories import StoredToken
 from tests.harness.daemon import title
 from tests.harness.paths import CATALOGUE, ROOT
 from tests.integration.cli.conftest import KEY, SETTINGS, Cli, edit, make_order, said

@@ -31,10 +31,10 @@ from lab_agent.conditions.ids import ConditionId
 from lab_agent.domain.failure_causes import FailureCause
 from lab_agent.domain.job_records import JobKind, NewJob
 from lab_agent.domain.records import Alert
+from lab_agent.domain.restoration import CREATED_AT_KEY
 from lab_agent.domain.state_machines import OrderState
 from lab_agent.domain.workers import WorkerRecord
 from lab_agent.monitoring.agent import AgentLimits, AgentState
-from lab_agent.ports.event_repositories import CREATED_AT_KEY
 from lab_agent.settings.status import StatusSettings
 from lab_agent.store.agent_lock import LockHolder
 from tests.harness.clock import DEADLINE

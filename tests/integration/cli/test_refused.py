@@ -14,7 +14,7 @@ import pytest
 from lab_agent.crypto import Cipher
 from lab_agent.domain.refused_messages import RefusedContent, RefusedState
 from lab_agent.lis.registry import load_adapters
-from lab_agent.store.unit_of_work import SqlStore
+from lab_agent.store.unit_of_work import Store
 from lab_agent.workflow.refused_messages import record_refusal
 from lab_agent.workflow.result_inbox import StoreInbox
 from tests.harness.clock import VirtualClock, wait_until
@@ -46,7 +46,7 @@ def mapping(lab: Any, capsys: pytest.CaptureFixture[str]) -> Path:
     path = add_adapter(lab)
 
     async def refuse() -> None:
-        store = SqlStore(lab.url, Cipher(KEY))
+        store = Store(lab.url, Cipher(KEY))
         adapter = load_adapters({"hl7": adapter_table(lab.folder / "own", path)}, "hl7").get("hl7")
         clock = VirtualClock(datetime.now(UTC))
         await adapter.start(StoreInbox(store, clock, "hl7"))

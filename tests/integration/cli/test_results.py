@@ -20,9 +20,9 @@ from lab_agent.domain.report_records import HoldReason
 from lab_agent.domain.state_machines import JobState, LineState, OrderState, ReportState
 from lab_agent.domain.values import Coding
 from lab_agent.mappings.loader import MappingCache
-from lab_agent.ports.read_models import DOCUMENT_ORPHAN_ACTION
 from lab_agent.serialization import dump_message
 from lab_agent.settings.root import load_settings
+from lab_agent.store.read_models import DOCUMENT_ORPHAN_ACTION
 from lab_agent.workflow.result_inbox import StoreInbox
 from tests.harness.clock import VirtualClock
 from tests.harness.paths import CATALOGUE

@@ -11,7 +11,7 @@ from lab_agent.domain.ids import OrderKey
 from lab_agent.domain.records import Event
 from lab_agent.domain.state_machines import OrderState
 from lab_agent.domain.values import Identifier
-from lab_agent.ports.repositories import UnitOfWork
+from lab_agent.store.unit_of_work import UnitOfWork
 from tests.harness.pseudo_terminal import run_at_terminal
 from tests.integration.cli.conftest import Cli, LaboratoryFolder, make_order
 

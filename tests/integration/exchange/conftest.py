@@ -6,13 +6,13 @@ import httpx
 import pytest
 import respx
 
+from lab_agent.domain.credentials import StoredToken
 from lab_agent.domain.values import Identifier
 from lab_agent.errors import LeaseLostError
 from lab_agent.exchange.authenticator import Authenticator
 from lab_agent.exchange.client import ExchangeClient
 from lab_agent.http_client import HttpClient, HttpOptions
 from lab_agent.metrics import CallObserver, ignore
-from lab_agent.ports.credential_repositories import StoredToken
 from lab_agent.settings.exchange import ExchangeSettings, OAuthSettings
 from tests.harness.clock import VirtualClock
 

@@ -16,7 +16,7 @@ from lab_agent.catalogue.spreadsheet.csv_files import load_catalogue
 from lab_agent.crypto import hash_token
 from lab_agent.domain.label_pools import LabelPool
 from lab_agent.settings.api import ApiSettings
-from lab_agent.store.unit_of_work import SqlStore
+from lab_agent.store.unit_of_work import Store
 from tests.harness.paths import CATALOGUE
 
 KEY = "mBhtlW3ttGseDcUuF61rb-sYuo32K-3GRXN3KNo1Lvc="
@@ -70,7 +70,7 @@ def caller(app: Any, token: str = "exchange-token", *, base: str = "http://lab/l
     return httpx.AsyncClient(transport=httpx.ASGITransport(app, raise_app_exceptions=raises), base_url=base, headers=headers)
 
 
-class TroubledStore(SqlStore):
+class TroubledStore(Store):
     """A store that fails as it is told, and counts its units of work."""
 
     error: Exception | None = None

@@ -24,7 +24,7 @@ from lab_agent.domain.label_pools import LabelPool
 from lab_agent.domain.records import Alert
 from lab_agent.errors import StoreError
 from lab_agent.store.schema import upgrade
-from lab_agent.store.unit_of_work import SqlStore
+from lab_agent.store.unit_of_work import Store
 from lab_api.app import create_app
 from lab_api.response_cache import CurrentCatalogue
 from tests.harness.databases import create_database
@@ -66,7 +66,7 @@ class Allocating:
 
 @asynccontextmanager
 async def allocating(
-    store: SqlStore,
+    store: Store,
     *pools: LabelPool,
     current: CurrentCatalogue | None = None,
     mark: HighWaterMark | None = None,
@@ -78,7 +78,7 @@ async def allocating(
         yield Allocating(client)
 
 
-async def is_open(store: SqlStore, key: AlertKey) -> bool:
+async def is_open(store: Store, key: AlertKey) -> bool:
     alert = Alert(condition=key.condition, subject=key.subject, since=NOON, opened_at=NOON)
     return not await store.run(lambda uow: uow.alerts.open(alert))
 
@@ -214,7 +214,7 @@ async def test_restored_backup_continues_after_high_water_mark(store: TroubledSt
     async with allocating(store, POOL, mark=mark) as api, allocating(store, pool, mark=mark) as ranged:
         assert await api.some(3) == [POOL.label(number) for number in (1, 2, 3)]
         assert await ranged.some(2) == ["R0005", "R0006"]
-    restored = SqlStore(create_database(tmp_path / "restored.db"), Cipher(KEY))
+    restored = Store(create_database(tmp_path / "restored.db"), Cipher(KEY))
     async with allocating(restored, POOL, mark=mark) as api, allocating(restored, replace(pool, first=4), mark=mark) as ranged:
         assert await api.some(1) == [POOL.label(4)]
         assert await ranged.some(2) == ["R0004", "R0007"]
@@ -247,11 +247,11 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return found
 
 
-def in_process(url: str, work: Callable[[Allocating, SqlStore], Any], mark: Path | None, first: int = 1) -> Any:
+def in_process(url: str, work: Callable[[Allocating, Store], Any], mark: Path | None, first: int = 1) -> Any:
     """What an API process does, whose settings have a range from `first` on."""
 
     async def whole() -> Any:
-        store, high = SqlStore(url, Cipher(KEY)), None if mark is None else HighWaterMark(mark)
+        store, high = Store(url, Cipher(KEY)), None if mark is None else HighWaterMark(mark)
         async with allocating(store, replace(POOL, first=first), mark=high, now=lambda: datetime.now(UTC)) as api:
             found = await work(api, store)
         await store.close()
@@ -260,14 +260,14 @@ def in_process(url: str, work: Callable[[Allocating, SqlStore], Any], mark: Path
     return asyncio.run(whole())
 
 
-async def _own_and_shared(api: Allocating, _: SqlStore, count: int, shared: list[str]) -> tuple[list[str], list[list[str]]]:
+async def _own_and_shared(api: Allocating, _: Store, count: int, shared: list[str]) -> tuple[list[str], list[list[str]]]:
     """So many baskets at once, and some that every process asks for."""
     own = await asyncio.gather(*(api.labels("002.002") for _ in range(count)))
     same = await asyncio.gather(*(api.labels("002.002", guids=[guid]) for guid in shared))
     return [label for each in own for label in each], list(same)
 
 
-async def _again_and_again(api: Allocating, store: SqlStore, body: dict[str, Any], times: int) -> list[tuple[str, ...]]:
+async def _again_and_again(api: Allocating, store: Store, body: dict[str, Any], times: int) -> list[tuple[str, ...]]:
     """The same basket, one of whose labels is used after every third time."""
     found = []
     for time in range(times):

@@ -19,7 +19,7 @@ from schemathesis.specs.openapi.checks import content_type_conformance, response
 
 from lab_agent.catalogue_service.label_allocation import LabelAllocator
 from lab_agent.crypto import Cipher
-from lab_agent.store.unit_of_work import SqlStore
+from lab_agent.store.unit_of_work import Store
 from lab_api.app import create_app
 from lab_api.response_cache import CurrentCatalogue
 from tests.harness.databases import create_database
@@ -41,7 +41,7 @@ class Runner:
             return NOON
 
         current = CurrentCatalogue(sample(), now)
-        self.store = SqlStore(url, Cipher(KEY))
+        self.store = Store(url, Cipher(KEY))
         app = create_app(make_settings(prefix="", rate=1e6, burst=10**6), current, LabelAllocator(self.store, (POOL,), None, now))
         self.items = sorted(sample().contract("C-100").items)
         self.client = caller(app, "", base="http://lab.test")

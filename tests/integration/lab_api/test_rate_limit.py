@@ -13,7 +13,7 @@ from lab_agent.crypto import Cipher
 from lab_agent.errors import StoreUnreachableError
 from lab_agent.settings.api import ApiSettings
 from lab_agent.store.schema import upgrade
-from lab_agent.store.unit_of_work import SqlStore
+from lab_agent.store.unit_of_work import Store
 from lab_api.app import create_app
 from lab_api.errors import ApiError
 from lab_api.rate_limit import SharedTokenBuckets, TokenBuckets, Unsynced
@@ -152,7 +152,7 @@ async def test_concurrent_stores_lose_no_counts(name: str, request: pytest.Fixtu
     url = create_database(tmp_path / "lab.db") if name == "sqlite" else str(request.getfixturevalue("postgres_url"))
     if name == "postgresql":
         upgrade(url)
-    stores = [SqlStore(url, Cipher(KEY)) for _ in range(3)]
+    stores = [Store(url, Cipher(KEY)) for _ in range(3)]
     buckets = [TokenBuckets(RATE, 1000, lambda: 0.0) for _ in stores]
     shared = [SharedTokenBuckets(store, bucket, lambda: NOON) for store, bucket in zip(stores, buckets, strict=True)]
     for _ in range(10):

@@ -24,10 +24,9 @@ from lab_agent.notification.building import build_channels, build_policies
 from lab_agent.notification.channel import NotificationNotSent
 from lab_agent.notification.message import Change, Message
 from lab_agent.notification.notifier import Notifier
-from lab_agent.ports.repositories import Store, UnitOfWork
 from lab_agent.settings.notify import NotifySettings
 from lab_agent.store.schema import upgrade
-from lab_agent.store.unit_of_work import SqlStore
+from lab_agent.store.unit_of_work import Store, UnitOfWork
 from tests.harness.clock import VirtualClock, wait_until
 from tests.harness.databases import InlineStore
 from tests.harness.notifications import LIS_DOWN, NOW, make_alert
@@ -134,7 +133,7 @@ async def test_restart_repeats_nothing_and_forgets_nothing(office: Office) -> No
 @pytest.mark.slow
 async def test_two_workers_on_postgresql_tell_once(postgres_url: str) -> None:
     upgrade(postgres_url)
-    store = SqlStore(postgres_url, Cipher(new_key()))
+    store = Store(postgres_url, Cipher(new_key()))
     await test_two_workers_tell_once(Office(store))
     await store.close()
 

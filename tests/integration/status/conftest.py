@@ -35,15 +35,14 @@ from lab_agent.domain.values import Identifier
 from lab_agent.errors import StoreError
 from lab_agent.lis.registry import AdapterRegistry
 from lab_agent.metrics import Metrics
-from lab_agent.ports.read_models import LAST_POLL_KEY
-from lab_agent.ports.repositories import UnitOfWork
 from lab_agent.rules.catalogue_history import CatalogueHistory
 from lab_agent.settings.status import StatusSettings
 from lab_agent.status.app import create_app
 from lab_agent.status.context import AdapterStatus, ConnectionDesk, StatusContext
 from lab_agent.store.audit_verification import iterate_records
-from lab_agent.store.queries import SqlQueries
-from lab_agent.store.unit_of_work import SqlStore
+from lab_agent.store.queries import Queries
+from lab_agent.store.read_models import LAST_POLL_KEY
+from lab_agent.store.unit_of_work import Store, UnitOfWork
 from lab_agent.workflow.refused_message_desk import RefusedMessageDesk
 from lab_agent.workflow.rejection_breaker import RejectionBreaker
 from tests.harness.browser import ARGS, CHROMIUM
@@ -143,14 +142,14 @@ async def assess_nothing(key: OrderKey) -> Any:
 async def pages(tmp_path: Path) -> AsyncIterator[StatusPages]:
     """The page over an empty store with one user for each role; the user's name is the role's."""
     cipher, clock, missing = Cipher(new_key()), VirtualClock(NOW), list[str]()
-    store = SqlStore(create_database(tmp_path / "lab.db"), cipher, origin=find_origin(AuditChannel.AGENT))
+    store = Store(create_database(tmp_path / "lab.db"), cipher, origin=find_origin(AuditChannel.AGENT))
     accounts = Accounts(store, Passwords(time_cost=1, memory_cost=8, parallelism=1))
     for role in Role:
         await accounts.add(role.value, PASSWORD, role, now=NOW - timedelta(days=1))
     context = StatusContext(
         settings=StatusSettings(),
         store=store,
-        queries=SqlQueries(store),
+        queries=Queries(store),
         accounts=accounts,
         cipher=cipher,
         metrics=Metrics(),

@@ -17,9 +17,9 @@ from lab_agent.catalogue_service.versions import activate, load_active_catalogue
 from lab_agent.domain import jobs
 from lab_agent.domain.audit import AuditAction
 from lab_agent.domain.catalogue_records import CATALOGUE_CHANGE_STAMP
+from lab_agent.domain.credentials import StoredToken
 from lab_agent.domain.job_records import JobKind
 from lab_agent.errors import LisUnavailable
-from lab_agent.ports.credential_repositories import StoredToken
 from tests.harness.paths import CATALOGUE
 from tests.integration.status.conftest import GOOD, HOSTILE, NOW, form_token, offer_catalogue, post
 

@@ -20,10 +20,9 @@ from lab_agent.domain.ids import LineKey, OrderKey, ReportKey, ResourceId
 from lab_agent.domain.job_records import Job, JobKind, NewJob
 from lab_agent.domain.records import LabelUse, LineRecord, OrderRecord
 from lab_agent.domain.report_records import ReportRecord, UploadRecord
-from lab_agent.ports.repositories import Store, UnitOfWork
 from lab_agent.store.schema import upgrade
 from lab_agent.store.table_base import METADATA
-from lab_agent.store.unit_of_work import SqlStore
+from lab_agent.store.unit_of_work import Store, UnitOfWork
 from tests.harness.clock import DEADLINE
 from tests.harness.databases import create_database
 
@@ -126,9 +125,9 @@ async def begun(store: Store, work: Callable[[UnitOfWork], object] = lambda _: N
     await asyncio.wait({task})
 
 
-async def with_store(url: str, work: Callable[[SqlStore], Awaitable[Any]], *keys: str) -> Any:
+async def with_store(url: str, work: Callable[[Store], Awaitable[Any]], *keys: str) -> Any:
     """Do something with a store that is closed afterwards."""
-    store = SqlStore(url, Cipher(*keys))
+    store = Store(url, Cipher(*keys))
     try:
         return await work(store)
     finally:
@@ -202,13 +201,13 @@ def fresh(url: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[
 
 
 @pytest.fixture
-async def store(sql_url: str, cipher: Cipher) -> AsyncIterator[SqlStore]:
+async def store(sql_url: str, cipher: Cipher) -> AsyncIterator[Store]:
     """Each of the two stores, empty."""
-    opened = SqlStore(sql_url, cipher)
+    opened = Store(sql_url, cipher)
     yield opened
     await opened.close()
 
 
 @pytest.fixture
-def transact(store: SqlStore) -> UnitOfWorkRunner:
+def transact(store: Store) -> UnitOfWorkRunner:
     return UnitOfWorkRunner(store)

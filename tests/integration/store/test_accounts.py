@@ -8,8 +8,8 @@ import pytest
 
 from lab_agent.accounts import Accounts, Role
 from lab_agent.crypto import Passwords
+from lab_agent.domain.credentials import UserRecord
 from lab_agent.errors import AlreadyExistsError, DataInvalidError, StoreError
-from lab_agent.ports.credential_repositories import UserRecord
 from tests.integration.store.conftest import NOW
 
 PASSWORD = "correct horse battery"

@@ -14,14 +14,14 @@ from lab_agent.crypto import Cipher, new_key
 from lab_agent.domain.audit import AuditAction, AuditChannel, AuditEntry, AuditOrigin
 from lab_agent.domain.ids import OrderKey
 from lab_agent.errors import StoreError
-from lab_agent.ports.audit_queries import AuditCriteria
 from lab_agent.store import audit_queries
 from lab_agent.store.audit_mark import AuditMarkFile
+from lab_agent.store.audit_queries import AuditCriteria
 from lab_agent.store.audit_tables import audit_head, audit_notes, audit_records
 from lab_agent.store.audit_verification import AuditBreak, AuditFilter, head_mark, iterate_records, list_records, verify_audit
 from lab_agent.store.key_rotation import rotate_keys
-from lab_agent.store.queries import SqlQueries
-from lab_agent.store.unit_of_work import SqlStore
+from lab_agent.store.queries import Queries
+from lab_agent.store.unit_of_work import Store
 from tests.integration.store.conftest import NOW, with_store
 
 ORDER = OrderKey("R1")
@@ -86,7 +86,7 @@ async def test_records_are_numbered_and_whole(filled, cipher):
 
 
 async def test_many_writers_make_one_chain(sql_url, cipher):
-    stores = [SqlStore(sql_url, cipher) for _ in range(3)]
+    stores = [Store(sql_url, cipher) for _ in range(3)]
     await asyncio.gather(*(add(store, entry(f"{number}")) for number in range(20) for store in stores))
     found = await verdict(stores[0], cipher)
     assert (found.broken, found.records) == (None, 60)
@@ -95,9 +95,9 @@ async def test_many_writers_make_one_chain(sql_url, cipher):
 
 
 async def test_page_command_and_agent_are_told_apart(sql_url, cipher):
-    store = SqlStore(sql_url, cipher, origin=AuditOrigin(AuditChannel.AGENT, "svc@lab"))
+    store = Store(sql_url, cipher, origin=AuditOrigin(AuditChannel.AGENT, "svc@lab"))
     await add(store, entry(by="anna"), entry(by=None), entry(by=None, address="10.0.0.1"))
-    command = SqlStore(sql_url, cipher)
+    command = Store(sql_url, cipher)
     await add(command, entry(by=None), entry(by="anna"))
     found = [(each.channel, each.actor, each.origin) for each in await records(store)]
     me = find_origin().user
@@ -197,11 +197,11 @@ async def test_copy_of_another_time_is_found_by_its_mark(filled, cipher):
 
 async def test_mark_follows_each_record_and_never_goes_back(sql_url, cipher, tmp_path):
     """One that cannot be written stops nothing."""
-    store = SqlStore(sql_url, cipher, audit_mark=AuditMarkFile(tmp_path / "missing" / "lab.audit"))
+    store = Store(sql_url, cipher, audit_mark=AuditMarkFile(tmp_path / "missing" / "lab.audit"))
     await add(store, entry())
     await store.close()
     mark = AuditMarkFile(tmp_path / "lab.audit")
-    store = SqlStore(sql_url, cipher, audit_mark=mark)
+    store = Store(sql_url, cipher, audit_mark=mark)
     await add(store, entry(), entry())
     known = mark.read()
     assert known == await store.read(lambda connection: head_mark(connection, cipher))
@@ -284,7 +284,7 @@ def few_looked_at(monkeypatch):
 
 
 async def read(store, before=None, limit=50, **criteria):
-    return await SqlQueries(store).audit_list(AuditCriteria(**criteria), before=before, limit=limit)
+    return await Queries(store).audit_list(AuditCriteria(**criteria), before=before, limit=limit)
 
 
 def numbers(found):
@@ -294,7 +294,7 @@ def numbers(found):
 async def test_pages_follow_each_other(store):
     found = await read(store)
     assert (found.records, found.older_before, found.is_end_whole) == ((), None, True)
-    assert await SqlQueries(store).audit_record(1) is None
+    assert await Queries(store).audit_record(1) is None
     await add(store, *(entry() for _ in range(5)))
     first = await read(store, limit=2)
     assert (numbers(first), first.older_before, first.is_cut) == ([5, 4], 4, False)
@@ -337,7 +337,7 @@ async def test_record_after_purge_fits_its_anchor(store, transact):
 
 async def test_note_is_read_with_its_digest(store):
     await add(store, entry(note="called Petrova"), entry())
-    queries = SqlQueries(store)
+    queries = Queries(store)
     note = await queries.audit_note(1)
     assert (note.text, note.is_whole) == ("called Petrova", True)
     assert [await queries.audit_note(number) for number in (2, 3)] == [None, None]

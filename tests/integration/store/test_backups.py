@@ -27,7 +27,7 @@ from lab_agent.store.agent_lock import AgentLock
 from lab_agent.store.backups import Backup, RestoredBackup, list_backups, make_backup, prune_backups, restore_backup
 from lab_agent.store.schema import upgrade
 from lab_agent.store.schema_versions import head_revision
-from lab_agent.store.unit_of_work import SqlStore
+from lab_agent.store.unit_of_work import Store
 from tests.harness.proof import FIGURES, SHARE
 from tests.harness.schemas import closing_engine
 from tests.integration.store.conftest import UnitOfWorkRunner, with_store
@@ -201,7 +201,7 @@ def test_restore_that_is_cut_off_leaves_the_database(sqlite_settings: StoreSetti
 
 async def test_replaced_database_stays_beside_it_with_its_log(sqlite_settings: StoreSettings, key: str, tmp_path: Path) -> None:
     made = await backed_up(sqlite_settings, tmp_path / "b")
-    store = SqlStore(sqlite_settings.url, Cipher(key))
+    store = Store(sqlite_settings.url, Cipher(key))
     await UnitOfWorkRunner(store).key_values.set("test", "after the backup")
     for ending in ("", "-wal"):  # as a power cut leaves them
         shutil.copy(tmp_path / f"lab.db{ending}", tmp_path / f"cut{ending}")
@@ -234,7 +234,7 @@ def test_backups_are_kept_by_number_and_age(tmp_path: Path) -> None:
 @pytest.mark.timeout(900)
 async def test_each_backup_during_writes_is_whole(sqlite_settings: StoreSettings, key: str, tmp_path: Path) -> None:
     """Somebody writes all the time: each copy holds a state that was committed, and none that was left behind."""
-    store = SqlStore(sqlite_settings.url, Cipher(key))
+    store = Store(sqlite_settings.url, Cipher(key))
     written = 0
 
     async def write_on() -> None:

@@ -17,8 +17,8 @@ from lab_agent.domain.job_records import JobKind
 from lab_agent.domain.records import Alert
 from lab_agent.domain.state_machines import OPEN_JOBS, JobState, OrderState
 from lab_agent.monitoring.cause_groups import CauseGroup, read_groups
-from lab_agent.store.queries import SqlQueries
-from lab_agent.store.unit_of_work import SqlStore
+from lab_agent.store.queries import Queries
+from lab_agent.store.unit_of_work import Store
 from lab_agent.workflow import operator_held_groups, operator_job_groups
 from lab_agent.workflow.attention_alerts import AttentionAlerts
 from lab_agent.workflow.operator_groups import GroupAction
@@ -70,28 +70,28 @@ def fill(connection: Connection, times: int) -> None:
 
 
 @pytest.fixture
-async def store(request: pytest.FixtureRequest, sqlite_url: str, cipher: Cipher) -> AsyncIterator[SqlStore]:
+async def store(request: pytest.FixtureRequest, sqlite_url: str, cipher: Cipher) -> AsyncIterator[Store]:
     """With so many times the orders as it is asked for."""
-    made = SqlStore(sqlite_url, cipher)
+    made = Store(sqlite_url, cipher)
     await made.write(lambda connection, _: fill(connection, getattr(request, "param", 1)))
     yield made
     await made.close()
 
 
 @pytest.fixture
-def attention(store: SqlStore) -> AttentionAlerts:
+def attention(store: Store) -> AttentionAlerts:
     return AttentionAlerts(store, VirtualClock(NOW), timedelta(minutes=30))
 
 
-async def open_alerts(store: SqlStore) -> dict[AlertKey, Alert]:
-    return {each.key: each for each in (await SqlQueries(store).alerts()).items if each.closed_at is None}
+async def open_alerts(store: Store) -> dict[AlertKey, Alert]:
+    return {each.key: each for each in (await Queries(store).alerts()).items if each.closed_at is None}
 
 
-async def load_groups(store: SqlStore) -> tuple[CauseGroup, ...]:
+async def load_groups(store: Store) -> tuple[CauseGroup, ...]:
     return await store.run_read_only(lambda uow: read_groups(uow, NOW))
 
 
-async def test_three_causes_are_three_alerts_with_number_and_age(store: SqlStore, attention: AttentionAlerts) -> None:
+async def test_three_causes_are_three_alerts_with_number_and_age(store: Store, attention: AttentionAlerts) -> None:
     await attention.run()
     found = await open_alerts(store)
     numbers = {key: (each.count, each.since) for key, each in found.items()}
@@ -105,21 +105,21 @@ async def test_three_causes_are_three_alerts_with_number_and_age(store: SqlStore
     settled = f"UPDATE orders SET state = 'closed', held_since = NULL, hold_cause = NULL WHERE key = 'H{HELD}'"
     await store.write(lambda connection, _: connection.execute(text(settled)))
     await attention.run()
-    assert len((await SqlQueries(store).alerts()).items) == 3
+    assert len((await Queries(store).alerts()).items) == 3
     after = (await open_alerts(store))[HELD_ALERT]
     assert (after.since - found[HELD_ALERT].since, after.opened_at) == (timedelta(seconds=1), found[HELD_ALERT].opened_at)
 
 
-async def test_three_causes_are_three_groups_oldest_first(store: SqlStore) -> None:
+async def test_three_causes_are_three_groups_oldest_first(store: Store) -> None:
     groups = await load_groups(store)
     assert [(each.code, each.system, each.count, each.waiting, each.key) for each in groups] == [
         (RULE, "", HELD, HELD, HELD_ALERT),
         ("lis_disk_full", "chemistry", HANDOVERS, UNVERIFIED, DISK_ALERT),
         ("write_rejected", "", UPLOADS, UPLOADS, UPLOAD_ALERT),
     ]
-    oldest = await SqlQueries(store).needs_attention(cause=HELD_ALERT, limit=3)
+    oldest = await Queries(store).needs_attention(cause=HELD_ALERT, limit=3)
     assert [each.ref for each in oldest.items] == [f"H{number}" for number in (HELD, HELD - 1, HELD - 2)]
-    queries = SqlQueries(store)
+    queries = Queries(store)
     assert (await queries.affected_numbers()).orders_to_hand_over == {"chemistry": HANDOVERS}
     assert (await queries.needs_attention()).items[0].ref == f"H{HELD}"
     assert (await queries.orders(states=[OrderState.HELD])).items[0].key == f"H{HELD}"
@@ -133,10 +133,10 @@ async def test_three_causes_are_three_groups_oldest_first(store: SqlStore) -> No
 
 TOO_MANY = pytest.mark.xfail(strict=True, reason="SQLite walks over all that wait")
 PAGES = [
-    pytest.param(lambda store, _: SqlQueries(store).needs_attention(), 150_000, id="waiting", marks=TOO_MANY),
+    pytest.param(lambda store, _: Queries(store).needs_attention(), 150_000, id="waiting", marks=TOO_MANY),
     pytest.param(lambda store, _: load_groups(store), 400_000, id="groups"),
-    pytest.param(lambda store, _: SqlQueries(store).orders(states=[OrderState.HELD]), 100_000, id="held orders", marks=TOO_MANY),
-    pytest.param(lambda store, _: SqlQueries(store).jobs(states=OPEN_JOBS), 120_000, id="open jobs"),
+    pytest.param(lambda store, _: Queries(store).orders(states=[OrderState.HELD]), 100_000, id="held orders", marks=TOO_MANY),
+    pytest.param(lambda store, _: Queries(store).jobs(states=OPEN_JOBS), 120_000, id="open jobs"),
     pytest.param(lambda _, attention: attention.run(), 500_000, id="attention task"),
 ]
 
@@ -144,24 +144,24 @@ PAGES = [
 @pytest.mark.slow
 @pytest.mark.parametrize("store", [10], indirect=True)
 @pytest.mark.parametrize(("read", "limit"), PAGES)
-async def test_pages_read_no_more_than_they_show(store: SqlStore, attention: AttentionAlerts, read: Any, limit: int) -> None:
+async def test_pages_read_no_more_than_they_show(store: Store, attention: AttentionAlerts, read: Any, limit: int) -> None:
     """Each step is one of SQLite's machine: to look at every row of ten thousand in full would be a million and more."""
     counter = StepCounter(store)
     await read(store, attention)
     assert 0 < counter.steps <= limit
 
 
-async def test_cause_is_retried_in_portions_but_for_unverified_handovers(store: SqlStore, attention: AttentionAlerts) -> None:
+async def test_cause_is_retried_in_portions_but_for_unverified_handovers(store: Store, attention: AttentionAlerts) -> None:
     group = JobGroup(FailureCause.LIS_DISK_FULL, system="chemistry")
     preview = await operator_job_groups.preview_retry(store, group)
     assert (preview.action, preview.number) == (GroupAction.RETRY, HANDOVERS - UNVERIFIED)
     assert [each.number for each in preview.left_out] == [UNVERIFIED]
     outcome = await operator_job_groups.retry_group(store, group, by="anna", now=NOW)
     assert (outcome.done, [each.number for each in outcome.left_out]) == (HANDOVERS - UNVERIFIED, [UNVERIFIED])
-    jobs = (await SqlQueries(store).jobs(kinds=[JobKind.SUBMIT_ORDER], limit=1_000)).items
+    jobs = (await Queries(store).jobs(kinds=[JobKind.SUBMIT_ORDER], limit=1_000)).items
     assert sum(each.state is JobState.DUE and each.due_at == NOW for each in jobs) == HANDOVERS - UNVERIFIED
     assert {each.first_due_at < NOW for each in jobs} == {True}, "its age does not start anew"
-    detail = await SqlQueries(store).order(jobs[-1].order)
+    detail = await Queries(store).order(jobs[-1].order)
     assert detail is not None
     assert [(each.action, each.by) for each in detail.events] == [("operator", "anna")]
     again = await operator_job_groups.retry_group(store, group, by="anna", now=NOW)
@@ -170,7 +170,7 @@ async def test_cause_is_retried_in_portions_but_for_unverified_handovers(store: 
     assert (await open_alerts(store))[DISK_ALERT].count == HANDOVERS, "it fails until an attempt succeeds"
 
 
-async def test_held_orders_of_a_cause_are_assessed_now(store: SqlStore) -> None:
+async def test_held_orders_of_a_cause_are_assessed_now(store: Store) -> None:
     assert (await operator_held_groups.preview_assessment(store, RULE)).number == HELD
     outcome = await operator_held_groups.assess_held_orders(store, RULE, by="anna", now=NOW)
     assert outcome.done == HELD
@@ -180,7 +180,7 @@ async def test_held_orders_of_a_cause_are_assessed_now(store: SqlStore) -> None:
     assert (repeated.done, [each.number for each in repeated.left_out]) == (0, [HELD])
 
 
-async def test_cause_is_dismissed_and_what_cannot_be_changed_stops_no_other(store: SqlStore, attention: AttentionAlerts) -> None:
+async def test_cause_is_dismissed_and_what_cannot_be_changed_stops_no_other(store: Store, attention: AttentionAlerts) -> None:
     spoilt = "UPDATE jobs SET kind = 'deliver_report', target = 'gone' WHERE target = 'U7'"
     await store.write(lambda connection, _: connection.execute(text(spoilt)))
     group = JobGroup(FailureCause.WRITE_REJECTED)

@@ -20,7 +20,7 @@ import pytest
 
 from lab_agent.crypto import Cipher
 from lab_agent.errors import LeaseLostError
-from lab_agent.store.unit_of_work import SqlStore
+from lab_agent.store.unit_of_work import Store
 from tests.harness.clock import DEADLINE
 from tests.harness.forked_programs import process_context
 from tests.harness.proof import FIGURES, SHARE
@@ -165,7 +165,7 @@ def _die_in_the_middle(url, key):
         uow.orders.existing(["t1"])  # what was written is sent
         os.kill(os.getpid(), signal.SIGKILL)
 
-    asyncio.run(SqlStore(url, Cipher(key)).run(work))
+    asyncio.run(Store(url, Cipher(key)).run(work))
 
 
 async def test_kill_mid_transaction_leaves_nothing_partial(transact, sql_url, key, factory):
@@ -204,7 +204,7 @@ async def test_slow_pages_do_not_delay_the_workers(store):
 
 async def test_write_waits_for_another_process(sqlite_url, cipher):
     path = sqlite_url.removeprefix("sqlite:///")
-    store = SqlStore(sqlite_url, cipher)
+    store = Store(sqlite_url, cipher)
     with closing(sqlite3.connect(path, isolation_level=None, check_same_thread=False)) as other:
         other.execute("BEGIN IMMEDIATE")
         waiting = asyncio.create_task(store.run(lambda uow: (uow.key_values.set("a", "b"), uow.commit())))
@@ -220,7 +220,7 @@ TRIPLES = textwrap.dedent("""
     from lab_agent.crypto import Cipher
     from lab_agent.domain.records import LineRecord, OrderRecord
     from lab_agent.domain.job_records import JobKind, NewJob
-    from lab_agent.store.unit_of_work import SqlStore
+    from lab_agent.store.unit_of_work import Store
 
     def triple(uow, name):
         now = datetime.now(UTC)
@@ -231,7 +231,7 @@ TRIPLES = textwrap.dedent("""
         uow.commit()
 
     async def main():
-        store = SqlStore(sys.argv[1], Cipher(sys.argv[2]))
+        store = Store(sys.argv[1], Cipher(sys.argv[2]))
         for number in range(100_000):
             name = f"{sys.argv[3]}-{number}"
             await store.run(lambda uow: triple(uow, name))
@@ -257,7 +257,7 @@ async def test_random_kills_lose_no_commit_nor_leave_fragments(sql_url, cipher, 
         printed |= {
             line.decode().strip() for line in (await process.communicate())[0].splitlines(keepends=True) if line.endswith(b"\n")
         }
-    store = SqlStore(sql_url, cipher)
+    store = Store(sql_url, cipher)
 
     def names(connection):
         columns = (("key", "orders"), ("key", "lines"), ("order_key", "jobs"))

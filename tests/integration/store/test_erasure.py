@@ -22,7 +22,7 @@ from lab_agent.domain.values import Coding
 from lab_agent.errors import CryptoError, InvalidTransitionError
 from lab_agent.serialization import dump_message, load_stored_message
 from lab_agent.store.audit_verification import verify_audit
-from lab_agent.store.queries import SqlQueries
+from lab_agent.store.queries import Queries
 from lab_agent.store.table_base import METADATA
 from lab_agent.workflow.patient_erasure import erase_order, erase_refused, erase_report, look_at_orders
 from lab_agent.workflow.refused_messages import record_refusal
@@ -98,7 +98,7 @@ async def test_erased_order_names_nobody_anywhere(filled, transact, cipher):
     assert await erase_order(filled, MINE, include_open=False, by="anna", now=NOW) == 1
     after = await filled.read(lambda connection: names_in(connection, cipher))
     assert after == {"jobs": 1}  # the other order's job was dismissed with that word by this test
-    (job,) = (await SqlQueries(filled).order(MINE)).jobs
+    (job,) = (await Queries(filled).order(MINE)).jobs
     order, (line,) = await transact.orders.get(MINE), await transact.orders.lines(MINE)
     report, others = [await transact.reports.get_for_update(ReportKey(f"P-{key}")) for key in (MINE, OTHER)]
     states = (order.state, line.state, job.state, report.state)

@@ -10,12 +10,12 @@ import pytest
 
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey
+from lab_agent.domain.credentials import StoredToken
 from lab_agent.domain.notifications import ChannelRecord, Notification
 from lab_agent.domain.records import Alert, Event
 from lab_agent.domain.workers import WorkerRecord
 from lab_agent.errors import LeaseLostError
-from lab_agent.ports.credential_repositories import StoredToken
-from lab_agent.store.queries import SqlQueries
+from lab_agent.store.queries import Queries
 from tests.integration.store.conftest import LEASE, NOW
 
 HOUR = timedelta(hours=1)
@@ -77,7 +77,7 @@ async def test_open_alert_shows_latest_text_and_start(store, transact):
     later = replace(first, detail="three", count=3, since=NOW - HOUR, opened_at=NOW)
     opened = [await transact.alerts.open(each) for each in (first, later, replace(later, since=NOW))]
     assert opened == [True, False, False], "it began earlier"
-    assert (await SqlQueries(store).overview(now=NOW)).alerts == (replace(later, opened_at=first.opened_at),)
+    assert (await Queries(store).overview(now=NOW)).alerts == (replace(later, opened_at=first.opened_at),)
 
 
 async def test_notifications_and_channels_are_kept(transact):

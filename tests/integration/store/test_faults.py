@@ -16,7 +16,7 @@ import pytest
 
 from lab_agent.errors import StoreConflictError, StoreError, StoreUnreachableError
 from lab_agent.store import engine
-from lab_agent.store.unit_of_work import SqlStore
+from lab_agent.store.unit_of_work import Store
 from tests.harness.clock import DEADLINE
 from tests.integration.store.conftest import NOW
 
@@ -31,7 +31,7 @@ def _note(uow):
 
 @pytest.fixture
 async def postgres_store(postgres_empty_url, cipher):
-    store = SqlStore(postgres_empty_url, cipher)
+    store = Store(postgres_empty_url, cipher)
     await store.run(_note)
     yield store
     await store.close()
@@ -95,7 +95,7 @@ import asyncio, os, signal, sys
 from lab_agent.crypto import Cipher
 from lab_agent.errors import StoreUnreachableError
 from lab_agent.store.engine import open_reading_engine
-from lab_agent.store.unit_of_work import SqlStore
+from lab_agent.store.unit_of_work import Store
 
 def work(uow):
     uow.key_values.set("a", "of the one that stood still")
@@ -106,7 +106,7 @@ def work(uow):
     uow.commit()
 
 try:
-    asyncio.run(SqlStore(sys.argv[1], Cipher(sys.argv[2])).run(work))
+    asyncio.run(Store(sys.argv[1], Cipher(sys.argv[2])).run(work))
 except StoreUnreachableError as exc:
     print("refused", exc, flush=True)
 """
@@ -132,7 +132,7 @@ async def test_process_that_stands_still_in_a_transaction_loses_its_locks(postgr
     ("asked", "found"), [("", ["15s", "15s", "lab-agent"]), ("&options=-c lock_timeout=3s", ["3s", "0", "lab-agent"])]
 )
 async def test_postgresql_connection_settings(postgres_url, cipher, asked, found):
-    store = SqlStore(postgres_url + asked, cipher)
+    store = Store(postgres_url + asked, cipher)
     shown = ("lock_timeout", "idle_in_transaction_session_timeout", "application_name")
     assert await store.read(lambda connection: [connection.exec_driver_sql(f"SHOW {name}").scalar() for name in shown]) == found
     await store.close()
@@ -144,7 +144,7 @@ async def test_postgresql_connection_settings(postgres_url, cipher, asked, found
 @pytest.fixture
 async def sqlite_store(sqlite_url, cipher, monkeypatch):
     monkeypatch.setattr(engine, "_BUSY_SECONDS", 0)
-    store = SqlStore(sqlite_url, cipher)
+    store = Store(sqlite_url, cipher)
     yield store
     await store.close()
 
@@ -166,7 +166,7 @@ async def test_lock_held_too_long_is_temporary_error(sqlite_store, sqlite_url):
 
 
 async def test_opening_a_store_creates_no_file(tmp_path, cipher):
-    store = SqlStore(f"sqlite:///{tmp_path / 'lab.db'}", cipher)
+    store = Store(f"sqlite:///{tmp_path / 'lab.db'}", cipher)
     with pytest.raises(StoreUnreachableError, match="its file cannot be opened"):
         await store.run(_note)
     await store.close()

@@ -25,7 +25,7 @@ from lab_agent.domain.work_orders import WorkOrder
 from lab_agent.errors import AlreadyExistsError, StoreError, StoreUnreachableError
 from lab_agent.store import engine
 from lab_agent.store.tables import alerts, events, jobs, label_uses, lines, orders, reports, work_orders
-from lab_agent.store.unit_of_work import SqlStore
+from lab_agent.store.unit_of_work import Store
 from tests.harness.clock import DEADLINE, wait_until
 from tests.harness.databases import create_database
 from tests.harness.store_counts import count_store
@@ -36,7 +36,7 @@ from tests.integration.store.conftest import LEASE, NOW, RecordFactory, begun
 async def sqlite_store(sqlite_url, cipher, monkeypatch):
     """On a busy machine too, a transaction takes up all that comes while it runs."""
     monkeypatch.setattr("lab_agent.store.group_commit._MAX_SECONDS", DEADLINE)
-    store = SqlStore(sqlite_url, cipher)
+    store = Store(sqlite_url, cipher)
     await store.run(lambda uow: uow.key_values.get("opened"))
     yield store
     await store.close()
@@ -190,7 +190,7 @@ async def test_work_runs_in_the_context_of_its_caller(sqlite_store):
 
 
 async def test_close_lets_waiting_units_end(sqlite_url, cipher):
-    store = SqlStore(sqlite_url, cipher)
+    store = Store(sqlite_url, cipher)
     waiting = [asyncio.create_task(store.run(setting(f"k{number}"))) for number in range(200)]
     await asyncio.sleep(0)
     await store.close()
@@ -288,7 +288,7 @@ def described(found):
 @given(units=_UNITS)
 async def test_units_together_leave_what_they_leave_one_by_one(units, tmp_path, cipher):
     factory = RecordFactory()
-    stores = [SqlStore(create_database(tmp_path / name), cipher) for name in ("together", "alone")]
+    stores = [Store(create_database(tmp_path / name), cipher) for name in ("together", "alone")]
     works = [make_unit(steps, commits, factory) for steps, commits in units]
     together = await run_together(stores[0], *works)
     alone = [(await asyncio.gather(stores[1].run(work), return_exceptions=True))[0] for work in works]
@@ -333,7 +333,7 @@ async def contended_store(sqlite_url, cipher, monkeypatch, other_program):
     begin = engine._begin_writing
     monkeypatch.setattr(engine, "_BUSY_SECONDS", 0.1)
     monkeypatch.setattr(engine, "_begin_writing", lambda connection: (other_program.before_begin(), begin(connection)))
-    store = SqlStore(sqlite_url, cipher)
+    store = Store(sqlite_url, cipher)
     await store.run(lambda uow: uow.key_values.get("opened"))
     yield store
     await store.close()

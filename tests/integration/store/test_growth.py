@@ -15,12 +15,11 @@ from lab_agent.domain.ids import OrderKey
 from lab_agent.domain.job_records import JobKind
 from lab_agent.domain.state_machines import OPEN_JOBS, JobState, OrderState, ReportState
 from lab_agent.monitoring.cause_groups import read_groups
-from lab_agent.ports.audit_queries import AuditCriteria
-from lab_agent.ports.repositories import UnitOfWork
 from lab_agent.store import audit_queries, job_statements, query_pages
+from lab_agent.store.audit_queries import AuditCriteria
 from lab_agent.store.overdue_results import select_overdue_orders
-from lab_agent.store.queries import SqlQueries
-from lab_agent.store.unit_of_work import SqlStore
+from lab_agent.store.queries import Queries
+from lab_agent.store.unit_of_work import Store, UnitOfWork
 from lab_agent.worker.job_queues import JOB_QUEUES
 from tests.harness.databases import create_database
 from tests.integration.store.conftest import UnitOfWorkRunner
@@ -66,7 +65,7 @@ FINISHED_WORK = (
 """Finished orders with all that belongs to them."""
 
 
-Work = Callable[[SqlStore], Awaitable[Any]]
+Work = Callable[[Store], Awaitable[Any]]
 
 
 def unit_of_work(work: Callable[[UnitOfWork], Any]) -> Work:
@@ -74,17 +73,17 @@ def unit_of_work(work: Callable[[UnitOfWork], Any]) -> Work:
 
 
 WORK: dict[str, Work] = {
-    "overview": lambda store: SqlQueries(store).overview(now=NOW),
-    "overview with charts": lambda store: SqlQueries(store).overview_page(now=NOW, since=NOW - DAY),
+    "overview": lambda store: Queries(store).overview(now=NOW),
+    "overview with charts": lambda store: Queries(store).overview_page(now=NOW, since=NOW - DAY),
     "numbers in the navigation": unit_of_work(lambda uow: read_groups(uow, NOW)),
-    "open orders": lambda store: SqlQueries(store).orders(states=(OrderState.HELD, OrderState.HANDED_OVER)),
-    "search": lambda store: SqlQueries(store).orders(search="R17"),
-    "open jobs": lambda store: SqlQueries(store).jobs(states=OPEN_JOBS),
-    "results that wait": lambda store: SqlQueries(store).unmatched_reports(),
-    "unfinished results": lambda store: SqlQueries(store).reports(states=(ReportState.MATCHED,)),
-    "orphaned documents": lambda store: SqlQueries(store).orphaned_documents(),
-    "alerts": lambda store: SqlQueries(store).alerts(),
-    "one order": lambda store: SqlQueries(store).order(OrderKey("R17")),
+    "open orders": lambda store: Queries(store).orders(states=(OrderState.HELD, OrderState.HANDED_OVER)),
+    "search": lambda store: Queries(store).orders(search="R17"),
+    "open jobs": lambda store: Queries(store).jobs(states=OPEN_JOBS),
+    "results that wait": lambda store: Queries(store).unmatched_reports(),
+    "unfinished results": lambda store: Queries(store).reports(states=(ReportState.MATCHED,)),
+    "orphaned documents": lambda store: Queries(store).orphaned_documents(),
+    "alerts": lambda store: Queries(store).alerts(),
+    "one order": lambda store: Queries(store).order(OrderKey("R17")),
     "idle poll": unit_of_work(lambda uow: (uow.orders.existing(["T-new"]), uow.orders.ended_orders(["T-new"]))),
     "open orders to compare": unit_of_work(lambda uow: uow.orders.open_orders(limit=100)),
     "orders to look at once more": unit_of_work(lambda uow: uow.orders.orders_to_recheck(now=NOW, limit=100)),
@@ -104,15 +103,15 @@ WORK: dict[str, Work] = {
 }
 """What a daemon and its page do all day."""
 LISTS: dict[str, Work] = {
-    "orders": lambda store: SqlQueries(store).orders(),
-    "closed orders": lambda store: SqlQueries(store).orders(states=(OrderState.CLOSED,)),
-    "jobs": lambda store: SqlQueries(store).jobs(),
-    "finished jobs": lambda store: SqlQueries(store).jobs(states=(JobState.DONE,)),
-    "results": lambda store: SqlQueries(store).reports(),
-    "delivered results": lambda store: SqlQueries(store).reports(states=(ReportState.DELIVERED,)),
-    "audit": lambda store: SqlQueries(store).audit_list(AuditCriteria()),
-    "audit of a subject": lambda store: SqlQueries(store).audit_list(AuditCriteria(subject="R17", since=NOW - YEAR, until=NOW)),
-    "audit of a person": lambda store: SqlQueries(store).audit_list(AuditCriteria(actor="somebody")),
+    "orders": lambda store: Queries(store).orders(),
+    "closed orders": lambda store: Queries(store).orders(states=(OrderState.CLOSED,)),
+    "jobs": lambda store: Queries(store).jobs(),
+    "finished jobs": lambda store: Queries(store).jobs(states=(JobState.DONE,)),
+    "results": lambda store: Queries(store).reports(),
+    "delivered results": lambda store: Queries(store).reports(states=(ReportState.DELIVERED,)),
+    "audit": lambda store: Queries(store).audit_list(AuditCriteria()),
+    "audit of a subject": lambda store: Queries(store).audit_list(AuditCriteria(subject="R17", since=NOW - YEAR, until=NOW)),
+    "audit of a person": lambda store: Queries(store).audit_list(AuditCriteria(actor="somebody")),
 }
 """Lists of everything: their length is counted as far as `MAX_COUNTED`, and no farther."""
 
@@ -120,7 +119,7 @@ LISTS: dict[str, Work] = {
 class StepCounter:
     """Counts the steps of SQLite's machine on all connections of a store."""
 
-    def __init__(self, store: SqlStore) -> None:
+    def __init__(self, store: Store) -> None:
         self.steps = 0
         for engine in (store._engine, store._reading_engine):
             event.listen(engine, "checkout", self._watch)
@@ -134,7 +133,7 @@ class StepCounter:
 
 
 @pytest.fixture
-async def stores(cipher: Cipher, tmp_path: Path) -> AsyncIterator[tuple[SqlStore, SqlStore]]:
+async def stores(cipher: Cipher, tmp_path: Path) -> AsyncIterator[tuple[Store, Store]]:
     """A young store and an old one."""
     made = tuple([await _make_store(cipher, tmp_path / f"{orders}.db", orders) for orders in (FEW, MANY)])
     yield made
@@ -142,8 +141,8 @@ async def stores(cipher: Cipher, tmp_path: Path) -> AsyncIterator[tuple[SqlStore
         await store.close()
 
 
-async def _make_store(cipher: Cipher, path: Path, orders: int) -> SqlStore:
-    store = SqlStore(create_database(path), cipher)
+async def _make_store(cipher: Cipher, path: Path, orders: int) -> Store:
+    store = Store(create_database(path), cipher)
 
     def fill(connection: Connection, _: Cipher) -> None:
         for statement in FINISHED_WORK:
@@ -153,7 +152,7 @@ async def _make_store(cipher: Cipher, path: Path, orders: int) -> SqlStore:
     return store
 
 
-async def _count_steps(stores: tuple[SqlStore, ...], work: Work) -> list[int]:
+async def _count_steps(stores: tuple[Store, ...], work: Work) -> list[int]:
     counted = []
     for store in stores:
         counter = StepCounter(store)
@@ -163,30 +162,30 @@ async def _count_steps(stores: tuple[SqlStore, ...], work: Work) -> list[int]:
     return counted
 
 
-async def _grown(stores: tuple[SqlStore, ...], works: Mapping[str, Work]) -> Mapping[str, list[int]]:
+async def _grown(stores: tuple[Store, ...], works: Mapping[str, Work]) -> Mapping[str, list[int]]:
     """What takes more than a tenth more steps in the old store, with both numbers."""
     steps = {name: await _count_steps(stores, work) for name, work in works.items()}
     return {name: pair for name, pair in steps.items() if pair[1] > pair[0] * 1.1}
 
 
-async def test_finished_work_costs_nothing(stores: tuple[SqlStore, SqlStore]) -> None:
+async def test_finished_work_costs_nothing(stores: tuple[Store, Store]) -> None:
     """Beside twenty times as many finished orders, everything that goes on all day takes the same steps."""
     assert await _grown(stores, WORK) == {}
 
 
 @pytest.mark.xfail(strict=True, reason="SQLite counts the jobs that need an operator along an index of all jobs")
-async def test_finished_work_costs_the_waiting_list_nothing(stores: tuple[SqlStore, SqlStore]) -> None:
-    assert await _grown(stores, {"waiting for an operator": lambda store: SqlQueries(store).needs_attention()}) == {}
+async def test_finished_work_costs_the_waiting_list_nothing(stores: tuple[Store, Store]) -> None:
+    assert await _grown(stores, {"waiting for an operator": lambda store: Queries(store).needs_attention()}) == {}
 
 
 async def test_lists_of_everything_count_no_farther_than_they_say(
-    stores: tuple[SqlStore, SqlStore], monkeypatch: pytest.MonkeyPatch
+    stores: tuple[Store, Store], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(query_pages, "MAX_COUNTED", FEW // 2)
     for bound in ("MAX_LOOKED_AT", "_AROUND"):
         monkeypatch.setattr(audit_queries, bound, FEW // 2)
     assert await _grown(stores, LISTS) == {}
-    assert (await SqlQueries(stores[1]).orders()).total_text == f"more than {FEW // 2}"
+    assert (await Queries(stores[1]).orders()).total_text == f"more than {FEW // 2}"
 
 
 # --- PostgreSQL: what its plans read
@@ -199,7 +198,7 @@ QUERIES = {
 
 @pytest.mark.parametrize("name", QUERIES)
 async def test_claim_reads_open_jobs_alone(postgres_empty_url, cipher, factory, name):
-    store = SqlStore(postgres_empty_url, cipher)
+    store = Store(postgres_empty_url, cipher)
     await UnitOfWorkRunner(store).jobs.add_all(
         [factory.job(f"due-{number}", ordering_key=f"key-{number % 50}") for number in range(100)]
     )

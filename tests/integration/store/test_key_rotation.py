@@ -11,12 +11,11 @@ import pytest
 from sqlalchemy import Engine, event
 
 from lab_agent.crypto import Cipher, new_key
+from lab_agent.domain.credentials import StoredToken
 from lab_agent.errors import CryptoError
-from lab_agent.ports.credential_repositories import StoredToken
-from lab_agent.ports.repositories import UnitOfWork
 from lab_agent.store import key_rotation, vault_tables
 from lab_agent.store.key_rotation import KeyRotation, count_older, rotate_keys
-from lab_agent.store.unit_of_work import SqlStore
+from lab_agent.store.unit_of_work import Store, UnitOfWork
 from tests.harness.clock import DEADLINE
 from tests.harness.forked_programs import process_context
 from tests.integration.store.conftest import NOW, UnitOfWorkRunner, with_store
@@ -79,7 +78,7 @@ async def test_rotation_reports_unreadable_value_and_goes_on(sql_url: str) -> No
 async def test_rotation_keeps_old_key_while_another_process_uses_it(sql_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     rotate_all, passes = key_rotation._rotate_all, []
 
-    async def rotate_beside_old_process(rotated: SqlStore, tell_done: Any) -> Any:
+    async def rotate_beside_old_process(rotated: Store, tell_done: Any) -> Any:
         passes.append(rotated)
         if len(passes) == 2:
             await transact(sql_url, lambda uow: uow.vault.save_identity("R", b"y", at=NOW), OLD)

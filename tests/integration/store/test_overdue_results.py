@@ -10,7 +10,7 @@ from lab_agent.conditions.ids import ConditionId
 from lab_agent.domain.state_machines import LineState, OrderState, WorkOrderState
 from lab_agent.domain.work_orders import WorkOrder
 from lab_agent.monitoring.overdue import OverdueResultsProbe
-from lab_agent.store.queries import SqlQueries
+from lab_agent.store.queries import Queries
 from tests.harness.clock import VirtualClock
 
 HOUR = timedelta(hours=1)
@@ -43,7 +43,7 @@ def receive(transact, factory):
 @pytest.fixture
 def look(store, factory):
     async def find():
-        probe = OverdueResultsProbe(SqlQueries(store), VirtualClock(factory.now), 4 * HOUR)
+        probe = OverdueResultsProbe(Queries(store), VirtualClock(factory.now), 4 * HOUR)
         return [(each.condition, each.subject, each.since, each.count, each.detail) for each in await probe.look()]
 
     return find

@@ -24,12 +24,11 @@ from lab_agent.domain.state_machines import OrderState, WorkOrderState
 from lab_agent.domain.values import Identifier
 from lab_agent.domain.work_orders import WorkOrder
 from lab_agent.errors import StoreUnreachableError
-from lab_agent.ports.read_models import OrderCriteria, OrderCursor, WaitingSpan
-from lab_agent.ports.repositories import UnitOfWork
 from lab_agent.serialization.identity import pack_identity
 from lab_agent.store.key_rotation import rotate_keys
-from lab_agent.store.queries import SqlQueries
-from lab_agent.store.unit_of_work import SqlStore
+from lab_agent.store.queries import Queries
+from lab_agent.store.read_models import OrderCriteria, OrderCursor, WaitingSpan
+from lab_agent.store.unit_of_work import Store, UnitOfWork
 from lab_agent.workflow import search_filling
 from lab_agent.workflow.search_filling import FILLED_KEY, FORM, Filled, SearchFiller
 from tests.harness.clock import DEADLINE, VirtualClock
@@ -59,12 +58,12 @@ async def add_orders(transact: UnitOfWorkRunner, number: int) -> list[OrderKey]:
     return [await transact(lambda uow, each=each: add_order(uow, each)) for each in range(number)]
 
 
-async def found(store: SqlStore, **criteria: Any) -> list[str]:
-    return [each.key for each in (await SqlQueries(store).order_list(OrderCriteria(**criteria))).orders]
+async def found(store: Store, **criteria: Any) -> list[str]:
+    return [each.key for each in (await Queries(store).order_list(OrderCriteria(**criteria))).orders]
 
 
-async def test_every_read_runs_on_an_empty_database(store: SqlStore) -> None:
-    queries, cause = SqlQueries(store), AlertKey(ConditionId.JOBS_OTHER)
+async def test_every_read_runs_on_an_empty_database(store: Store) -> None:
+    queries, cause = Queries(store), AlertKey(ConditionId.JOBS_OTHER)
     overview = await queries.overview(now=NOW)
     assert (overview.next_due, overview.orders, overview.jobs, overview.alerts) == (None, {}, {}, ())
     assert (overview.last_poll, overview.due_since) == (None, None)
@@ -85,7 +84,7 @@ async def test_every_read_runs_on_an_empty_database(store: SqlStore) -> None:
     assert await store.run_read_only(lambda uow: uow.waiting_groups()) == ()
 
 
-async def test_orders_are_found_by_any_part_of_a_number(store: SqlStore, transact: UnitOfWorkRunner) -> None:
+async def test_orders_are_found_by_any_part_of_a_number(store: Store, transact: UnitOfWorkRunner) -> None:
     keys = await add_orders(transact, 3)
     for typed, expected in (
         ("0000001", [keys[1]]),
@@ -108,9 +107,9 @@ async def test_orders_are_found_by_any_part_of_a_number(store: SqlStore, transac
     assert await found(store, contract="C-1") == []
 
 
-async def test_pages_follow_each_other_both_ways(store: SqlStore, transact: UnitOfWorkRunner) -> None:
+async def test_pages_follow_each_other_both_ways(store: Store, transact: UnitOfWorkRunner) -> None:
     keys = (await add_orders(transact, 7))[::-1]
-    queries, seen, cursor = SqlQueries(store), list[str](), None
+    queries, seen, cursor = Queries(store), list[str](), None
     while True:
         page = await queries.order_list(OrderCriteria(), cursor=cursor, limit=3)
         seen += [each.key for each in page.orders]
@@ -124,7 +123,7 @@ async def test_pages_follow_each_other_both_ways(store: SqlStore, transact: Unit
     assert (back.has_before, back.has_after) == (True, True)
 
 
-async def test_patients_are_found_by_digests_alone(store: SqlStore, transact: UnitOfWorkRunner, sql_url: str, key: str) -> None:
+async def test_patients_are_found_by_digests_alone(store: Store, transact: UnitOfWorkRunner, sql_url: str, key: str) -> None:
     mine = await transact(lambda uow: add_order(uow, 1))
     other = await transact(lambda uow: add_order(uow, 2, name="Анна Петрова-Ёлкина"))
     for criteria, expected in (
@@ -149,12 +148,12 @@ async def test_patients_are_found_by_digests_alone(store: SqlStore, transact: Un
     assert await look() == []
 
 
-async def test_hours_are_kept_and_replaced(store: SqlStore, transact: UnitOfWorkRunner) -> None:
+async def test_hours_are_kept_and_replaced(store: Store, transact: UnitOfWorkRunner) -> None:
     hour = hour_of(NOW)
     for count, times in ((4, [1.0, 2.0, 3.0, 40.0]), (5, [1.0])):
         await transact.activity.save([summarize(hour, Measure.EXCHANGE_CALLS, count, times)])
     expected = HourlyActivity(hour=hour, measure=Measure.EXCHANGE_CALLS, count=5, median=1.0, percentile_95=1.0)
-    assert await SqlQueries(store).activity(since=hour) == (expected,)
+    assert await Queries(store).activity(since=hour) == (expected,)
     assert await transact.activity.purge(before=hour + timedelta(hours=1)) == 1
 
 
@@ -187,7 +186,7 @@ async def add_former_orders(transact: UnitOfWorkRunner, number: int = NUMBER) ->
     return [await transact(lambda uow, each=each: add_former_order(uow, each)) for each in range(number)]
 
 
-async def test_orders_of_a_former_program_are_found(store: SqlStore, transact: UnitOfWorkRunner) -> None:
+async def test_orders_of_a_former_program_are_found(store: Store, transact: UnitOfWorkRunner) -> None:
     """An order that was only seen gets no numbers."""
     await transact.orders.add(RecordFactory().order("R9", task_id="task-9"))
     assert await filler(store).fill() == Filled()
@@ -201,7 +200,7 @@ async def test_orders_of_a_former_program_are_found(store: SqlStore, transact: U
 
 
 async def test_filling_that_was_cut_short_goes_on(
-    store: SqlStore, transact: UnitOfWorkRunner, monkeypatch: pytest.MonkeyPatch
+    store: Store, transact: UnitOfWorkRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each portion is a unit of work of its own: others write between two of them."""
     keys = await add_former_orders(transact)
@@ -227,7 +226,7 @@ async def test_filling_that_was_cut_short_goes_on(
     assert (sum(sizes), max(sizes)) == (NUMBER, 2)
 
 
-async def test_erased_patient_does_not_come_back(store: SqlStore, transact: UnitOfWorkRunner) -> None:
+async def test_erased_patient_does_not_come_back(store: Store, transact: UnitOfWorkRunner) -> None:
     """What cannot be read is counted and left."""
     keys = await add_former_orders(transact, 4)
     await transact.erasure.order(keys[3], lambda body: body, at=NOW)
@@ -241,7 +240,7 @@ async def test_erased_patient_does_not_come_back(store: SqlStore, transact: Unit
 
 @pytest.mark.parametrize(("schema", "noted"), [("0002", False), ("0003", True)])
 async def test_nobody_looks_again_once_no_former_program_works(
-    store: SqlStore, transact: UnitOfWorkRunner, schema: str, noted: bool
+    store: Store, transact: UnitOfWorkRunner, schema: str, noted: bool
 ) -> None:
     program = {"name": "x", "kind": ProgramKind.AGENT, "host": "lab-2", "pid": 7, "beat_at": NOW, "stale_after": 60.0}
     await transact.programs.save(RunningProgram(schema=schema, **program))

@@ -16,7 +16,7 @@ import pytest
 from lab_agent.crypto import Cipher, new_key
 from lab_agent.errors import StoreFault, StoreUnreachableError
 from lab_agent.store.schema import upgrade
-from lab_agent.store.unit_of_work import SqlStore
+from lab_agent.store.unit_of_work import Store
 from tests.harness.small_disk import fill, mounted_disk
 
 _DISK_SIZE = 32_000_000
@@ -60,7 +60,7 @@ def read_numbers(uow: Any) -> list[int]:
 async def test_full_disk_of_the_server_loses_nothing_that_was_acknowledged(small_database: tuple[str, Path]) -> None:
     url, disk = small_database
     upgrade(url)
-    store = SqlStore(url, Cipher(new_key()))
+    store = Store(url, Cipher(new_key()))
     try:
         kept = [await store.run(write_value(0))]
         assert await store.run_read_only(read_numbers) == kept  # a new connection may want to write a file at its start

@@ -10,7 +10,7 @@ import pytest
 
 from lab_agent.domain.job_records import JobKind
 from lab_agent.domain.state_machines import LineState, OrderState
-from lab_agent.store.unit_of_work import SqlStore
+from lab_agent.store.unit_of_work import Store
 from lab_agent.workflow.line_lifecycle import cancel_lines, complete_lines, reopen_lines, withdraw_line
 from tests.harness.clock import DEADLINE, wait_until
 from tests.integration.store.conftest import LEASE, NOW, UnitOfWorkRunner, begun
@@ -19,7 +19,7 @@ from tests.integration.store.conftest import LEASE, NOW, UnitOfWorkRunner, begun
 @pytest.fixture
 async def workers(postgres_empty_url, cipher):
     """The stores of two workers on one database."""
-    stores = [SqlStore(postgres_empty_url, cipher) for _ in range(2)]
+    stores = [Store(postgres_empty_url, cipher) for _ in range(2)]
     yield stores
     for store in stores:
         await store.close()

@@ -13,15 +13,15 @@ from lab_agent.domain.records import Alert, Event
 from lab_agent.domain.state_machines import JobState, LineState, OrderState, ReportState, WorkOrderState
 from lab_agent.domain.values import Identifier
 from lab_agent.domain.work_orders import WorkOrder
-from lab_agent.ports.read_models import LAST_POLL_KEY, AttentionKind
-from lab_agent.store.queries import SqlQueries
+from lab_agent.store.queries import Queries
+from lab_agent.store.read_models import LAST_POLL_KEY, AttentionKind
 
 HOUR = timedelta(hours=1)
 
 
 @pytest.fixture
 def queries(store):
-    return SqlQueries(store)
+    return Queries(store)
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from lab_agent.domain.records import Alert, Event
 from lab_agent.domain.refused_messages import RefusedContent, RefusedState
 from lab_agent.domain.state_machines import OrderState, ReportState
 from lab_agent.settings.groups import RetentionSettings
-from lab_agent.store.queries import SqlQueries
+from lab_agent.store.queries import Queries
 from lab_agent.store.retention_preview import preview_purge
 from lab_agent.workflow.refused_messages import record_refusal
 from lab_agent.workflow.retention import MIN_KEPT_CATALOGUES, RetentionPurger, purge_times
@@ -151,7 +151,7 @@ async def test_finished_records_without_order_are_purged(store, transact, factor
     assert await transact.jobs.get(mine.id) is None
     assert [each.dedup_key for each in await transact.claim()] == ["waits"]
     assert [each.key for each in await transact.reports.needing_operator()] == ["P-held"]
-    assert [len(await SqlQueries(store).report_events(key)) for key in ("P-gone", "P-held")] == [0, 1]
+    assert [len(await Queries(store).report_events(key)) for key in ("P-gone", "P-held")] == [0, 1]
     assert await transact.rejections.count_since("rule", long_ago) == 0
     assert await transact.alerts.close(AlertKey(ConditionId.DISK_LOW), now=factory.now) is True
 

@@ -18,7 +18,7 @@ from lab_agent.store import table_base
 from lab_agent.store.engine import create_file, parse_url, sqlite_file
 from lab_agent.store.error_translation import translate_errors
 from lab_agent.store.schema import check_schema, upgrade
-from lab_agent.store.unit_of_work import SqlStore
+from lab_agent.store.unit_of_work import Store
 from tests.harness.schemas import TEXT_INDEX, closing_engine
 
 
@@ -76,7 +76,7 @@ def test_database_of_another_schema_is_rejected(url):
 async def test_store_on_empty_database_says_so(url, cipher):
     if file := sqlite_file(url):
         create_file(file)
-    store = SqlStore(url, cipher)
+    store = Store(url, cipher)
     with pytest.raises(SchemaMismatchError):
         await store.run(lambda uow: uow.key_values.get("a"))
     await store.close()
@@ -93,7 +93,7 @@ def test_path_may_contain_any_characters(tmp_path):
 
 def test_unsupported_database_urls_are_rejected(cipher):
     urls = ("", "nonsense", "mysql://a/b", "sqlite://", "sqlite:///:memory:")
-    for url, act in product(urls, (upgrade, check_schema, lambda url: SqlStore(url, cipher))):
+    for url, act in product(urls, (upgrade, check_schema, lambda url: Store(url, cipher))):
         with pytest.raises(StoreError, match=r"sqlite:///path/to/file\.db"):
             act(url)
 

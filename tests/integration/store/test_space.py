@@ -13,19 +13,19 @@ from lab_agent.store import space
 from lab_agent.store.agent_lock import AgentLock
 from lab_agent.store.engine import sqlite_file
 from lab_agent.store.space import compact, read_space
-from lab_agent.store.unit_of_work import SqlStore
+from lab_agent.store.unit_of_work import Store
 from lab_agent.store.vault_tables import documents
 from tests.integration.store.conftest import NOW, UnitOfWorkRunner
 
 
 @pytest.fixture
 async def opened(sqlite_url, cipher):
-    store = SqlStore(sqlite_url, cipher)
+    store = Store(sqlite_url, cipher)
     yield store
     await store.close()
 
 
-async def fill_and_empty(store: SqlStore) -> None:
+async def fill_and_empty(store: Store) -> None:
     for number in range(3):
         await UnitOfWorkRunner(store).vault.save_document(bytes([number]) * 1_000_000, "application/pdf", at=NOW)
     await store.write(lambda connection, _: connection.execute(delete(documents)))
@@ -43,7 +43,7 @@ async def test_new_database_gives_room_back(opened):
 
 
 async def test_postgresql_reclaims_by_itself(postgres_empty_url, cipher):
-    store = SqlStore(postgres_empty_url, cipher)
+    store = Store(postgres_empty_url, cipher)
     assert await store.reclaim_space() == 0
     assert (await store.read(read_space)).size > 0
     compact(postgres_empty_url, NOW)

@@ -7,8 +7,8 @@ from sqlalchemy import text
 
 from lab_agent.errors import StoreError
 from lab_agent.monitoring.cause_groups import read_groups
-from lab_agent.ports.read_models import OrderCriteria
-from lab_agent.store.queries import SqlQueries
+from lab_agent.store.queries import Queries
+from lab_agent.store.read_models import OrderCriteria
 from tests.harness.store_counts import count_store
 from tests.integration.store.conftest import NOW
 
@@ -22,7 +22,7 @@ async def order(transact, factory):
 
 
 async def test_page_is_one_statement_without_transaction(store, order):
-    queries = SqlQueries(store)
+    queries = Queries(store)
     for name, page in (
         ("orders", lambda: queries.order_list(OrderCriteria())),
         ("found orders", lambda: queries.order_list(OrderCriteria(search="R1"))),

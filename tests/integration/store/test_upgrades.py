@@ -16,10 +16,9 @@ from lab_agent.crypto import new_key
 from lab_agent.domain.programs import ProgramKind, RunningProgram
 from lab_agent.errors import SchemaInUseError, SchemaMismatchError
 from lab_agent.monitoring.hosts import SchemaProbe
-from lab_agent.ports.repositories import UnitOfWork
 from lab_agent.store.schema import _alembic_config, check_schema, upgrade
 from lab_agent.store.schema_versions import head_revision, known_revisions
-from lab_agent.store.unit_of_work import SqlStore
+from lab_agent.store.unit_of_work import Store, UnitOfWork
 from tests.harness.forked_programs import process_context
 from tests.harness.schemas import ADDITIVE, REBUILT, closing_engine, content, describe, fill, kept, next_schemas, upgrade_to
 from tests.integration.store.conftest import UnitOfWorkRunner, with_store
@@ -140,7 +139,7 @@ async def change_programs(url: str, work: Callable[[UnitOfWork], None]) -> None:
 
 
 async def told_schema(url: str) -> list[ConditionId]:
-    async def look(store: SqlStore) -> list[ConditionId]:
+    async def look(store: Store) -> list[ConditionId]:
         await store.verify()
         return [each.condition for each in await SchemaProbe(store).look()]
 

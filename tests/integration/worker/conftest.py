@@ -19,12 +19,11 @@ from lab_agent.domain.job_records import Job, JobKind, NewJob
 from lab_agent.domain.records import Alert
 from lab_agent.domain.retry import Backoff
 from lab_agent.errors import StoreError, StoreUnreachableError
-from lab_agent.ports.job_handler import Lease
-from lab_agent.ports.repositories import UnitOfWork
-from lab_agent.store.unit_of_work import SqlStore
+from lab_agent.store.unit_of_work import Store, UnitOfWork
 from lab_agent.worker.claiming import ClaimedJob
 from lab_agent.worker.job_runner import JobRunner
 from lab_agent.worker.outages import OutageTracker
+from lab_agent.workflow.job_handler import Lease
 from tests.fakes.exchange_service import service_unreachable
 from tests.harness.clock import VirtualClock
 from tests.harness.databases import create_database
@@ -66,7 +65,7 @@ class RecordingHandler:
 class WorkerBench:
     """A store, a clock, one handler for everything, and a runner."""
 
-    store: SqlStore
+    store: Store
     clock: VirtualClock = field(default_factory=VirtualClock)
     handler: RecordingHandler = field(default_factory=RecordingHandler)
     attempts: list[tuple[str, str]] = field(default_factory=list)
@@ -155,6 +154,6 @@ class WorkerBench:
 
 @pytest.fixture
 async def bench(tmp_path: Path) -> AsyncIterator[WorkerBench]:
-    store = SqlStore(create_database(tmp_path / "lab.db"), Cipher(new_key()))
+    store = Store(create_database(tmp_path / "lab.db"), Cipher(new_key()))
     yield WorkerBench(store)
     await store.close()

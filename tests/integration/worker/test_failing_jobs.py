@@ -25,9 +25,9 @@ from lab_agent.errors import (
     ServiceRejected,
     ServiceUnavailable,
 )
-from lab_agent.ports.job_handler import Lease
 from lab_agent.worker.outages import OutageTracker
 from lab_agent.workflow.attention_alerts import AttentionAlerts
+from lab_agent.workflow.job_handler import Lease
 from tests.fakes.exchange_service import service_reachable
 from tests.integration.worker.conftest import Outcome, WorkerBench
 

@@ -25,10 +25,10 @@ from lab_agent.errors import (
     StoreUnreachableError,
     TemporaryFailure,
 )
-from lab_agent.ports.job_handler import Lease
-from lab_agent.ports.repositories import UnitOfWork
+from lab_agent.store.unit_of_work import UnitOfWork
 from lab_agent.worker.job_lease import JobLease
 from lab_agent.worker.outages import EXCHANGE_OUTAGE, OutageTracker
+from lab_agent.workflow.job_handler import Lease
 from tests.harness.clock import DEADLINE
 from tests.integration.worker.conftest import LEASE, Outcome, WorkerBench
 

@@ -21,7 +21,7 @@ from lab_agent.domain.lab_messages import LabMessage, LabReport
 from lab_agent.domain.records import Alert, Event, LineRecord, OrderRecord
 from lab_agent.domain.report_records import ReportRecord
 from lab_agent.domain.state_machines import JobState, LineState, OrderState
-from lab_agent.ports.repositories import UnitOfWork
+from lab_agent.store.unit_of_work import UnitOfWork
 from lab_agent.workflow import operator_orders
 from lab_agent.workflow.attention_alerts import AttentionAlerts
 from lab_agent.workflow.result_inbox import StoreInbox

@@ -8,7 +8,7 @@ from typing import Any
 from lab_agent.domain.job_records import JobKind
 from lab_agent.domain.records import LineRecord
 from lab_agent.domain.state_machines import LineState, WorkOrderState
-from lab_agent.ports.repositories import Store
+from lab_agent.store.unit_of_work import Store
 from lab_agent.workflow import operator_jobs, operator_results
 from tests.harness.fault_injection import SimulatedLis
 from tests.harness.orders import procedure_requests

@@ -22,8 +22,7 @@ from lab_agent.domain.lab_messages import LabReport
 from lab_agent.domain.lab_order import LabOrder
 from lab_agent.domain.state_machines import OrderState
 from lab_agent.domain.values import Coding
-from lab_agent.ports.repositories import UnitOfWork
-from lab_agent.store.unit_of_work import SqlStore
+from lab_agent.store.unit_of_work import Store, UnitOfWork
 from lab_agent.worker.dispatcher import JobDispatcher
 from lab_agent.worker.job_queues import JOB_QUEUES
 from lab_agent.workflow.result_inbox import StoreInbox
@@ -83,7 +82,7 @@ class Laboratory:
     """A service, a laboratory system and a worker on SQLite."""
 
     world: World
-    store: SqlStore
+    store: Store
     agent: SimulatedAgent
     requests: Counter[str] = field(default_factory=Counter)
     units_of_work: int = 0
@@ -176,7 +175,7 @@ def _address(request: httpx.Request) -> str:
 async def test_order_and_report_cost_no_more_than_they_need(
     tmp_path: Path, count: int, of_orders: Cost, of_reports: Cost
 ) -> None:
-    store = SqlStore(create_database(tmp_path / "agent.db"), Cipher(new_key()))
+    store = Store(create_database(tmp_path / "agent.db"), Cipher(new_key()))
     world = World("cost", store=store)
     laboratory = Laboratory(world, store, world.agent())
     try:

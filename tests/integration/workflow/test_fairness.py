@@ -21,9 +21,8 @@ from lab_agent.domain.job_records import JobKind
 from lab_agent.domain.records import OrderRecord
 from lab_agent.domain.retry import LONGEST_WAIT
 from lab_agent.domain.state_machines import OrderState
-from lab_agent.ports.read_models import LAST_POLL_KEY
-from lab_agent.ports.repositories import Store, UnitOfWork
-from lab_agent.store.unit_of_work import SqlStore
+from lab_agent.store.read_models import LAST_POLL_KEY
+from lab_agent.store.unit_of_work import Store, UnitOfWork
 from lab_agent.worker.dispatcher import JobDispatcher
 from lab_agent.worker.job_queues import JOB_QUEUES
 from lab_agent.workflow.polling import BATCH, OrderPoller
@@ -73,8 +72,8 @@ class RacingStore:
 
 
 @pytest.fixture
-async def store(tmp_path: Path) -> AsyncIterator[SqlStore]:
-    opened = SqlStore(create_database(tmp_path / "agent.db"), Cipher(new_key()))
+async def store(tmp_path: Path) -> AsyncIterator[Store]:
+    opened = Store(create_database(tmp_path / "agent.db"), Cipher(new_key()))
     await opened.run(lambda uow: uow.key_values.get(LAST_POLL_KEY))  # the key is verified once
     yield opened
     await opened.close()
@@ -92,7 +91,7 @@ async def count_fetch_jobs(store: Store) -> int:
     return await store.run_read_only(count)
 
 
-async def test_many_new_orders_are_written_in_batches(store: SqlStore) -> None:
+async def test_many_new_orders_are_written_in_batches(store: Store) -> None:
     """And an idle poll writes its success alone."""
     poll = poll_of(store)
     with count_store(store) as counts:
@@ -105,7 +104,7 @@ async def test_many_new_orders_are_written_in_batches(store: SqlStore) -> None:
 
 
 @pytest.mark.parametrize("turn", [1, 2, 3])
-async def test_race_for_one_batch_loses_no_order(store: SqlStore, turn: int) -> None:
+async def test_race_for_one_batch_loses_no_order(store: Store, turn: int) -> None:
     """Another worker writes two orders of every batch that is still to come, after our look."""
     raced = [f"t{number}" for batch in range(turn - 1, 3) for number in (batch * BATCH + 7, batch * BATCH + 8)]
     found = await poll_of(RacingStore(store, turn, raced)).run()  # type: ignore[arg-type]
@@ -136,7 +135,7 @@ def place_without_lines(world: World, count: int) -> None:
         world.service.resources.create("Task", task, world.clinic, kept.access.grants)
 
 
-async def work_until(scenario: Scenario, store: SqlStore, is_done: Callable[[], bool]) -> None:
+async def work_until(scenario: Scenario, store: Store, is_done: Callable[[], bool]) -> None:
     """Let the dispatcher work on what is due now."""
     dispatcher = JobDispatcher(JOB_QUEUES, scenario.agent.runner, scenario.agent.runner.outages, concurrency=8)
     store.on_jobs_due = dispatcher.wake
@@ -154,7 +153,7 @@ async def test_good_orders_go_before_those_without_lines(tmp_path: Path, is_late
 
     Also where they are seen long after the others.
     """
-    store = SqlStore(create_database(tmp_path / "agent.db"), Cipher(new_key()))
+    store = Store(create_database(tmp_path / "agent.db"), Cipher(new_key()))
     world = World("fairness", store=store)
 
     def place_good() -> str:

@@ -11,7 +11,7 @@ from lab_agent.domain.restoration import RestoreSign
 from lab_agent.domain.state_machines import JobState, LineState, OrderState
 from lab_agent.errors import InvalidTransitionError, ServiceRejected
 from lab_agent.fhir.report_builder import order_identifier
-from lab_agent.ports.repositories import UnitOfWork
+from lab_agent.store.unit_of_work import UnitOfWork
 from lab_agent.workflow.restored_store import load_restoration, note_reconciled, note_restoration, release_restoration
 from tests.integration.workflow.conftest import MakeScenario, Scenario
 

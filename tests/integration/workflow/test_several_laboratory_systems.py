@@ -14,9 +14,8 @@ from lab_agent.conditions.model import AlertKey
 from lab_agent.crypto import Cipher, new_key
 from lab_agent.domain.job_records import JobKind
 from lab_agent.domain.state_machines import JobState, LineState, OrderState, ReportState, WorkOrderState
-from lab_agent.ports.repositories import UnitOfWork
 from lab_agent.store.schema import upgrade
-from lab_agent.store.unit_of_work import SqlStore
+from lab_agent.store.unit_of_work import Store, UnitOfWork
 from lab_agent.worker.claiming import ClaimedJob
 from lab_agent.workflow import operator_jobs
 from lab_agent.workflow.adapter_pauses import pause_adapter, resume_adapter
@@ -292,7 +291,7 @@ async def test_part_that_was_loaded_before_its_order_was_taken_back_is_not_hande
     """Two workers on one PostgreSQL: the claim of one part, not committed yet, is unseen by the one that takes the order back."""
     one_handover = {frozenset({JobKind.SUBMIT_ORDER}): 1}
     upgrade(postgres_url)
-    store = SqlStore(postgres_url, Cipher(new_key()))
+    store = Store(postgres_url, Cipher(new_key()))
     try:
         laboratory = make_laboratory(store=store)
         one, two = laboratory.agent, laboratory.world.agent("two")

@@ -14,7 +14,7 @@ from lab_agent.domain.state_machines import OrderState
 from lab_agent.errors import InvalidTransitionError
 from lab_agent.rules.rule import Finding, Severity
 from lab_agent.store.schema import upgrade
-from lab_agent.store.unit_of_work import SqlStore
+from lab_agent.store.unit_of_work import Store
 from lab_agent.workflow import operator_orders
 from lab_agent.workflow.order_assessment import reassess
 from lab_agent.workflow.order_decision import RELEASE_HINT
@@ -105,7 +105,7 @@ async def test_concurrent_orders_with_one_tube_accept_one(make_scenario: MakeSce
 async def test_label_claimed_by_two_workers_on_postgresql_goes_to_one(postgres_url: str) -> None:
     """They assess the two orders at the same moment."""
     upgrade(postgres_url)
-    store = SqlStore(postgres_url, Cipher(new_key()))
+    store = Store(postgres_url, Cipher(new_key()))
     try:
         world = World("labels", store=store)
         for _ in range(4):

@@ -11,6 +11,7 @@ from tempfile import mkdtemp
 import pytest
 
 from lab_agent.conditions.ids import ConditionId
+from lab_agent.domain.restoration import CREATED_AT_KEY
 from lab_agent.lis.hl7v2.settings import Hl7v2Settings
 from lab_agent.machine_probes import list_addresses, list_folders
 from lab_agent.monitoring.machine import (
@@ -21,9 +22,8 @@ from lab_agent.monitoring.machine import (
     SecretFilesProbe,
     first_of_each_disk,
 )
-from lab_agent.ports.event_repositories import CREATED_AT_KEY
-from lab_agent.ports.repositories import Store, UnitOfWork
 from lab_agent.settings.secret_files import has_secret, list_secret_files
+from lab_agent.store.unit_of_work import Store, UnitOfWork
 from tests.harness.clock import VirtualClock
 from tests.harness.databases import InlineStore
 from tests.harness.results import make_settings

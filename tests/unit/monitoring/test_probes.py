@@ -22,7 +22,7 @@ from lab_agent.monitoring.catalogue import CatalogueProbe
 from lab_agent.monitoring.exchange_probes import CallDurations, SlownessProbe
 from lab_agent.monitoring.monitor import Finding, Monitor
 from lab_agent.monitoring.own_thread import in_own_thread
-from lab_agent.ports.repositories import Store, UnitOfWork
+from lab_agent.store.unit_of_work import Store, UnitOfWork
 from tests.harness.clock import DEADLINE, VirtualClock, wait_until
 from tests.harness.databases import InlineStore
 from tests.harness.paths import CATALOGUE

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar, Protocol, TypeVar
 
 from lab_agent.domain.job_records import Job, JobKind
-from lab_agent.ports.repositories import UnitOfWork
+from lab_agent.store.unit_of_work import UnitOfWork
 
 MAX_CONFLICT_RETRIES = 3
 """How often a conflict is answered by reading again before the job waits its turn."""
