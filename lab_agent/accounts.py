@@ -85,9 +85,8 @@ class Accounts:
             uow.users.add(user)
             details = {"role": role.value}
             uow.audit.add(AuditEntry(at=now, action=AuditAction.USER_ADDED, subject=user.name, by=by, details=details))
-            uow.commit()
 
-        await self._store.run(work)
+        await self._store.transact(work)
         return _to_account(user)
 
     async def list(self) -> tuple[Account, ...]:
@@ -114,10 +113,9 @@ class Accounts:
                     if each.account == _normalize_name(name):
                         uow.status_sessions.save(replace(each, ended_at=now))
                 uow.audit.add(AuditEntry(at=now, action=AuditAction.USER_REMOVED, subject=_normalize_name(name), by=by))
-            uow.commit()
             return removed
 
-        return await self._store.run(work)
+        return await self._store.transact(work)
 
     async def set_password(
         self, name: str, password: str, *, by: str | None = None, now: datetime, must_change_password: bool = False
@@ -182,9 +180,8 @@ class Accounts:
             uow.users.save(change(user))
             if entry is not None:
                 uow.audit.add(entry)
-            uow.commit()
 
-        await self._store.run(work)
+        await self._store.transact(work)
 
 
 class ApiClients:
@@ -215,9 +212,8 @@ class ApiClients:
             details = {"client": made.name}
             uow.audit.add(AuditEntry(at=now, action=AuditAction.API_TOKEN_CREATED, subject=made.id, details=details))
             _update_change_stamp(uow)
-            uow.commit()
 
-        await self._store.run(work)
+        await self._store.transact(work)
         return made, token
 
     async def list(self) -> tuple[ApiToken, ...]:
@@ -233,10 +229,9 @@ class ApiClients:
                 details = {"tokens": revoked}
                 uow.audit.add(AuditEntry(at=now, action=AuditAction.API_TOKEN_REVOKED, subject=id_or_name, details=details))
             _update_change_stamp(uow)
-            uow.commit()
             return revoked
 
-        return await self._store.run(work)
+        return await self._store.transact(work)
 
 
 def generate_password() -> str:

@@ -21,6 +21,5 @@ async def record(store: Store, entry: AuditEntry) -> None:
 
     def write(uow: UnitOfWork) -> None:
         uow.audit.add(entry)
-        uow.commit()
 
-    await store.run(write)
+    await store.transact(write)

@@ -100,7 +100,7 @@ async def _run(
     async with bootstrap.open_components(settings, config=config, origin=find_origin(AuditChannel.AGENT)) as opened:
         components = replace_components(opened)
         if start.outages:
-            await components.store.run(lambda uow: record_outages(uow, start.outages, components.clock.now()))
+            await components.store.transact(lambda uow: record_outages(uow, start.outages, components.clock.now()))
         await note_settings(components.store, dict(iter_plain_values(settings)), components.clock.now())
         await components.catalogue_cache.reload()
         components.mapping_cache.reload()
@@ -252,7 +252,6 @@ class ReloadHandler:
         def update(uow: UnitOfWork) -> None:
             for each in results:
                 update_reload_alert(uow, each, now)
-            uow.commit()
 
         await self._write(update)
 
@@ -265,13 +264,12 @@ class ReloadHandler:
                 close_alert(uow, AlertKey(ConditionId.SETTINGS_INVALID), now)
             else:
                 uow.alerts.open(Alert(condition=ConditionId.SETTINGS_INVALID, detail=reason, since=now, opened_at=now))
-            uow.commit()
 
         await self._write(update)
 
     async def _write(self, update: Callable[[UnitOfWork], None]) -> None:
         try:
-            await self.components.store.run(update)
+            await self.components.store.transact(update)
         except StoreError as exc:
             log.warning("alerts about a reload not updated", action="reload_alert_failed", error=exc)
 

@@ -73,7 +73,9 @@ class StoreStart:
         store = await asyncio.to_thread(open_store, self.settings.store)
         try:
             await store.verify()
-            await store.run(lambda uow: uow.key_values.get("instance"))  # it begins as one that writes, which a lock prevents
+            await store.transact(
+                lambda uow: uow.key_values.get("instance")
+            )  # it begins as one that writes, which a lock prevents
         finally:
             await store.close()
 

@@ -71,7 +71,7 @@ class CatalogueSync:
         try:
             await self._import_source()
         except CatalogueError:
-            if await self._store.run(lambda uow: uow.catalogues.newest()) is None:
+            if await self._store.transact(lambda uow: uow.catalogues.newest()) is None:
                 raise
         await self.refresh()
         if self._current_catalogue is None:

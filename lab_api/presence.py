@@ -46,9 +46,8 @@ class ApiPresence:
     async def _write(self, work: Callable[[UnitOfWork], None]) -> None:
         def write(uow: UnitOfWork) -> None:
             work(uow)
-            uow.commit()
 
         try:
-            await self._store.run(write)
+            await self._store.transact(write)
         except StoreError as exc:
             _log.debug("presence not written", action="api.presence_failed", reason=str(exc))

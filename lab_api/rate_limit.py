@@ -89,7 +89,7 @@ class SharedTokenBuckets:
         """Report what was admitted, and take over what is left. Raises `StoreError`; the next call then reports it."""
         unsynced, now = self._buckets.unsynced(), self._now().timestamp()
         if unsynced:
-            remaining = await self._store.run(lambda uow: self._debit_stored(uow, unsynced, now))
+            remaining = await self._store.transact(lambda uow: self._debit_stored(uow, unsynced, now))
             self._buckets.apply_shared(unsynced, remaining)
 
     def _debit_stored(self, uow: UnitOfWork, unsynced: Mapping[str, Unsynced], now: float) -> dict[str, float]:
@@ -97,7 +97,6 @@ class SharedTokenBuckets:
         buckets: StoredBuckets = json.loads(uow.key_values.get(_BUCKETS_KEY) or "{}")
         spent = {contract: self._debit(buckets.get(contract), each, now) for contract, each in unsynced.items()}
         uow.key_values.set(_BUCKETS_KEY, json.dumps({**buckets, **spent}))
-        uow.commit()
         return {contract: left for contract, (left, _) in spent.items()}
 
     def _debit(self, bucket: tuple[float, float] | None, unsynced: Unsynced, now: float) -> tuple[float, float]:

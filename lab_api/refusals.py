@@ -65,10 +65,9 @@ class RefusalCounter:
 
         def work(uow: UnitOfWork) -> None:
             uow.api_refusals.add(tuple(written.values()), now=self._now())
-            uow.commit()
 
         try:
-            await self._store.run(work)
+            await self._store.transact(work)
         except BaseException:
             for key, each in written.items():
                 self._put_back(key, each)

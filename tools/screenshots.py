@@ -149,9 +149,8 @@ async def _simulate_week(settings: Path) -> None:
 
     def write(uow: UnitOfWork) -> None:
         uow.activity.save(hours)
-        uow.commit()
 
-    await store.run(write)
+    await store.transact(write)
     await store.close()
 
 

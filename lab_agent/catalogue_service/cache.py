@@ -57,7 +57,7 @@ async def load_snapshot(
         notices = tuple(to_notices(uow.turnaround_notices.active_since(moment)))
         return CatalogueSnapshot(stamp, uow.catalogues.active_since(moment), notices, uow.api_tokens.all())
 
-    return await store.run(work)
+    return await store.transact(work)
 
 
 def to_notices(records: Iterable[TurnaroundNotice]) -> Iterator[Notice]:
@@ -149,12 +149,11 @@ class CatalogueCache:
         if self._active:
             await self._alert.update(*self._active)
         if self._is_new:
-            await self._store.run(self._assess_again)
+            await self._store.transact(self._assess_again)
             self._is_new = False
 
     def _assess_again(self, uow: UnitOfWork) -> None:
         uow.jobs.make_due(JobKind.FETCH_ORDER, now=self._clock.now())
-        uow.commit()
 
     def _build_versions(self, snapshot: CatalogueSnapshot) -> tuple[VersionPeriod, ...]:
         kept = {each.version for each in snapshot.versions}

@@ -33,14 +33,14 @@ class ReadableVersion:
 
 async def load_newest_readable(store: Store) -> ReadableVersion | None:
     """Load it; None if none was ever imported. Raises the active one's `CatalogueError` if none can be read."""
-    newest = await store.run(lambda uow: uow.catalogues.newest())
+    newest = await store.transact(lambda uow: uow.catalogues.newest())
     if newest is None:
         return None
     try:
         return ReadableVersion(newest, await asyncio.to_thread(unpack_catalogue, newest))
     except CatalogueError as exc:
         read_error = exc
-    every = await store.run(lambda uow: uow.catalogues.active_since(EARLIEST))
+    every = await store.transact(lambda uow: uow.catalogues.active_since(EARLIEST))
     found = await asyncio.to_thread(_first_readable, every, read_error)
     if found is None:
         raise read_error
@@ -54,10 +54,9 @@ async def activate_fallback(store: Store, now: datetime) -> ReadableVersion | No
     def work(uow: UnitOfWork) -> None:
         if found and not (uow.key_values.get(FALLBACK_KEY) or "").endswith(f" {found.stored.version}"):
             uow.key_values.set(FALLBACK_KEY, f"{now.isoformat()} {found.stored.version}")
-            uow.commit()
 
     if found and found.read_error:
-        await store.run(work)
+        await store.transact(work)
     return found
 
 
@@ -87,7 +86,7 @@ class UnreadableCatalogueAlert:
         if bool(read_error) is self._alert_open:
             return
         try:
-            await self._store.run(lambda uow: _write_alert(uow, version, self._now(), is_unreadable=read_error is not None))
+            await self._store.transact(lambda uow: _write_alert(uow, version, self._now(), is_unreadable=read_error is not None))
         except StoreError as exc:
             if not self._store_unavailable:
                 reason = str(exc)
@@ -114,7 +113,6 @@ def _write_alert(uow: UnitOfWork, version: str, now: datetime, *, is_unreadable:
         uow.alerts.close(UNREADABLE_ALERT, now=now)
         if uow.key_values.get(FALLBACK_KEY):
             uow.key_values.set(FALLBACK_KEY, "")
-    uow.commit()
 
 
 def _first_readable(versions: Iterable[CatalogueVersion], read_error: CatalogueError) -> ReadableVersion | None:

@@ -73,9 +73,9 @@ class LabelAllocator:
             return (TubeLabels(),) * len(tubes)
         key, now = basket_fingerprint(basket, version), self._now()
         try:
-            given = await self._store.run(lambda uow: self._allocate(uow, key, wanted, now))
+            given = await self._store.transact(lambda uow: self._allocate(uow, key, wanted, now))
         except PoolEmptyError as exc:
-            await self._store.run(partial(_open_empty_alert, empty=exc, now=now))
+            await self._store.transact(partial(_open_empty_alert, empty=exc, now=now))
             raise
         return tuple(_tube_labels(place, wanted, given) for place in range(len(tubes)))
 
@@ -115,7 +115,6 @@ class LabelAllocator:
         for pool in held:
             uow.issued_labels.set_next_number(pool.pattern, pool.first, pool.next_number(given[pool.pattern]))
             _update_pool_alerts(uow, pool, pool.remaining(given[pool.pattern]), now)
-        uow.commit()
         return labels
 
 
@@ -192,7 +191,6 @@ def _update_pool_alerts(uow: UnitOfWork, pool: LabelPool, left: int, now: dateti
 def _open_empty_alert(uow: UnitOfWork, empty: PoolEmptyError, now: datetime) -> None:
     condition, subject = empty_alert_key(empty.pool)
     open_alert(uow, Alert(condition=condition, subject=subject, since=now, opened_at=now))
-    uow.commit()
 
 
 def low_alert_key(pool: str) -> AlertKey:

@@ -70,9 +70,8 @@ async def announce(store: Store, announcement: Announcement, *, by: str | None, 
         uow.turnaround_notices.add(notice)
         uow.audit.add(_entry(AuditAction.NOTICE_ANNOUNCED, notice.item, notice.contract, by, now, kind=_kind_of(notice)))
         mark_changed(uow)
-        uow.commit()
 
-    await store.run(work)
+    await store.transact(work)
     return notice
 
 
@@ -84,10 +83,9 @@ async def lift_notices(store: Store, item: str, contract: str | None, *, by: str
         if lifted:
             uow.audit.add(_entry(AuditAction.NOTICES_LIFTED, item, contract, by, now))
         mark_changed(uow)
-        uow.commit()
         return lifted
 
-    return await store.run(work)
+    return await store.transact(work)
 
 
 def _entry(action: AuditAction, item: str, contract: str | None, by: str | None, now: datetime, **details: str) -> AuditEntry:

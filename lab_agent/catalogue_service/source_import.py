@@ -57,6 +57,5 @@ async def _update_alerts(store: Store, found: AlertKey | None, detail: str, now:
                 open_alert(uow, Alert(condition=key.condition, detail=detail, since=now, opened_at=now))
             else:
                 close_alert(uow, key, now)
-        uow.commit()
 
-    await store.run(work)
+    await store.transact(work)

@@ -116,7 +116,7 @@ async def activate(store: Store, tables: Mapping[str, SheetTable], *, origin: st
     `by` is who asked for it: no folder replaces it by itself then.
     """
     made, catalogue = await asyncio.to_thread(_build_version, tables, origin, by, now)
-    return await store.run(lambda uow: _activate(uow, made, catalogue, by))
+    return await store.transact(lambda uow: _activate(uow, made, catalogue, by))
 
 
 class SourceState(Enum):
@@ -141,7 +141,7 @@ async def import_if_changed(store: Store, source: Path, *, now: datetime) -> Sou
     If it holds the active version, and that cannot be read, it repairs it. Raises `CatalogueError` for a folder that should be
     imported and is not valid, and then the old one stays.
     """
-    newest = await store.run(lambda uow: uow.catalogues.newest())
+    newest = await store.transact(lambda uow: uow.catalogues.newest())
     try:
         tables = await asyncio.to_thread(_read_source, source)
     except CatalogueError:
@@ -165,7 +165,7 @@ async def import_if_changed(store: Store, source: Path, *, now: datetime) -> Sou
         repaired = replace(made, origin=active.origin, by=active.by)
         return SourceImport(SourceState.ACTIVATED if _activate(uow, repaired, catalogue, None) else SourceState.IN_FORCE)
 
-    return await store.run(work)
+    return await store.transact(work)
 
 
 def _is_kept(active: CatalogueVersion | None, digest: str) -> bool:
@@ -182,18 +182,18 @@ async def activate_copy(store: Store, version: CatalogueVersion, notices: Iterab
             uow.turnaround_notices.add(notice)
         _activate(uow, version, catalogue, version.by)
 
-    await store.run(work)
+    await store.transact(work)
 
 
 async def load_active_tables(store: Store) -> dict[str, SheetTable] | None:
     """The tables of the active catalogue; None if none was ever imported."""
-    newest = await store.run(lambda uow: uow.catalogues.newest())
+    newest = await store.transact(lambda uow: uow.catalogues.newest())
     return None if newest is None else unpack_tables(newest.content)
 
 
 async def load_active_catalogue(store: Store) -> Catalogue | None:
     """The active catalogue; None if none was ever imported. Raises `CatalogueError` as `unpack_catalogue` does."""
-    newest = await store.run(lambda uow: uow.catalogues.newest())
+    newest = await store.transact(lambda uow: uow.catalogues.newest())
     return None if newest is None else await asyncio.to_thread(unpack_catalogue, newest)
 
 
@@ -254,7 +254,6 @@ def _activate(uow: UnitOfWork, new_version: CatalogueVersion, catalogue: Catalog
         uow.audit.add(AuditEntry(at=new_version.since, action=made, subject=new_version.version, by=by))
         store_longest_lifetime(uow, catalogue)
         mark_changed(uow)
-    uow.commit()
     return added
 
 

@@ -29,9 +29,8 @@ def pause(name: _NameArgument, reason: _ReasonOption, config: ConfigOption = Non
 
         def write(uow: UnitOfWork) -> None:
             pause_adapter(uow, name, by=operator_name(by), note=note, now=context.now)
-            uow.commit()
 
-        await context.store.run(write)
+        await context.store.transact(write)
 
     run_with_store(config, work)
     print_line(f"{name} is paused: what is for it waits. Resume it with `lab-agent adapter resume {name} --reason …`.")
@@ -44,9 +43,8 @@ def resume(name: _NameArgument, reason: _ReasonOption, config: ConfigOption = No
     async def work(context: CommandContext) -> None:
         def write(uow: UnitOfWork) -> None:
             resume_adapter(uow, name, by=operator_name(by), note=note, now=context.now)
-            uow.commit()
 
-        await context.store.run(write)
+        await context.store.transact(write)
 
     run_with_store(config, work)
     print_line(f"{name} is resumed: what has waited for it goes on within seconds.")

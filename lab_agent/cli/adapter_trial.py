@@ -213,4 +213,4 @@ def _no_catalogue() -> None:
 
 
 async def _is_known(store: Store, order: OrderKey) -> bool:
-    return bool(await store.run(lambda uow: uow.orders.lines(order)))
+    return bool(await store.transact(lambda uow: uow.orders.lines(order)))

@@ -205,9 +205,8 @@ def release(
 
         def write(uow: UnitOfWork) -> None:
             release_restoration(uow, context.now, operator_name(by))
-            uow.commit()
 
-        await context.store.run(write)
+        await context.store.transact(write)
 
     run_with_store(config, work)
     print_line("Released. Handovers that nobody can verify wait for you: `lab-agent outbox list`.")
@@ -238,11 +237,9 @@ async def _advance(settings: StoreSettings, store: Store, now: datetime) -> None
     def advance(uow: UnitOfWork) -> MarkedNumber | None:
         if find_sign(known, read_number(uow)) is not None:
             return None  # it tells of a restore that the agent has not noticed yet, and must go on to
-        number = advance_number(uow, now)
-        uow.commit()
-        return number
+        return advance_number(uow, now)
 
-    if (reached := await store.run(advance)) is not None:
+    if (reached := await store.transact(advance)) is not None:
         await asyncio.to_thread(mark.write, reached)
 
 
@@ -259,11 +256,10 @@ async def _note_restored(
     def note(uow: UnitOfWork) -> Restoration:
         restored = note_restoration(uow, RestoreSign.COMMAND, now)
         uow.audit.add(AuditEntry(at=now, action=AuditAction.BACKUP_RESTORED, details=details))
-        uow.commit()
         return restored
 
     try:
-        return await store.run(note)
+        return await store.transact(note)
     finally:
         await store.close()
 

@@ -122,8 +122,8 @@ async def _check_store(
     try:
         store = open_store(settings.store, patience=_LOCK_PATIENCE)
         try:
-            await store.run(lambda uow: uow.oauth_tokens.current())
-            snapshot = await store.run(lambda uow: _read_snapshot(uow, settings))
+            await store.transact(lambda uow: uow.oauth_tokens.current())
+            snapshot = await store.transact(lambda uow: _read_snapshot(uow, settings))
             await store.probe()
             schema = await store.run_read_only(lambda uow: uow.programs.schema())
             keys = await _check_older_keys(settings, store)

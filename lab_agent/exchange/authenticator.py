@@ -131,9 +131,8 @@ class Authenticator:
 
         def write(uow: UnitOfWork) -> None:
             uow.oauth_tokens.forget()
-            uow.commit()
 
-        await self._store.run(write)
+        await self._store.transact(write)
         self._cached = self._unsaved = None
 
     async def exchange_code(self, grant: CodeGrant) -> None:
@@ -185,7 +184,7 @@ class Authenticator:
         try:
             return await self._save(await self._request_token(old))
         finally:
-            await self._store.run(self._release_lease)
+            await self._store.transact(self._release_lease)
 
     async def _request_token(self, old: StoredToken | None) -> StoredToken:
         generation = old.generation if old else 0
@@ -256,10 +255,9 @@ class Authenticator:
 
         def put(unit: UnitOfWork) -> None:
             unit.oauth_tokens.add(token)
-            unit.commit()
 
         try:
-            await self._store.run(put)
+            await self._store.transact(put)
         except LeaseLostError:
             self._unsaved = None
             stored = await self._load()
@@ -285,18 +283,16 @@ class Authenticator:
                 return False, token
             leased = unit.oauth_tokens.acquire_refresh_lease(self._owner, now=now, lease=lease)
             token = unit.oauth_tokens.current()
-            unit.commit()
             return leased, token
 
-        leased, token = await self._store.run(take)
+        leased, token = await self._store.transact(take)
         return leased, self._cache(token)
 
     def _release_lease(self, unit: UnitOfWork) -> None:
         unit.oauth_tokens.release_refresh_lease(self._owner)
-        unit.commit()
 
     async def _load(self) -> _CachedToken | None:
-        return self._cache(await self._store.run(lambda unit: unit.oauth_tokens.current()))
+        return self._cache(await self._store.transact(lambda unit: unit.oauth_tokens.current()))
 
     async def _stored_generation(self) -> int:
         stored = await self._load()

@@ -75,10 +75,9 @@ class ActivityRecorder:
             failed = summarize(hour, Measure.FAILURES, failures + (known.count if known else 0))
             uow.activity.save([*measured, failed, *own])
             uow.activity.purge(before=hour - KEPT)
-            uow.commit()
 
         try:
-            await self.store.run(write)
+            await self.store.transact(write)
         except LabAgentError:
             self.calls.failures += failures
             raise

@@ -69,7 +69,7 @@ class ClockProbe:
     async def _end(self) -> None:
         own = AlertKey(ConditionId.CLOCK_DIFFERS, self.host)
         if own in await self.store.run_read_only(lambda uow: uow.alerts.open_of(_CLOCK_CONDITIONS)):
-            await self.store.run(self._assess_again)
+            await self.store.transact(self._assess_again)
 
     def _find_others(self, uow: UnitOfWork) -> tuple[Finding, ...]:
         """What workers on other machines have found, as long as one of them lives."""
@@ -79,7 +79,6 @@ class ClockProbe:
 
     def _assess_again(self, uow: UnitOfWork) -> None:
         uow.jobs.make_due(JobKind.FETCH_ORDER, now=self.clock.now())
-        uow.commit()
 
 
 class CallDurations:

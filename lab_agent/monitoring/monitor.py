@@ -103,12 +103,12 @@ class Monitor:
         others = {each.subject for each in known if not each.subject.endswith(f" on {self.host}")}
         if {each.subject for each in found} | others == {each.subject for each in known}:
             return
-        await self.store.run(lambda uow: update_alerts(uow, hanging, found, self.clock.now(), keep=others))
+        await self.store.transact(lambda uow: update_alerts(uow, hanging, found, self.clock.now(), keep=others))
 
     async def _apply(self, conditions: frozenset[ConditionId], found: Sequence[Finding]) -> None:
         known = await self.store.run_read_only(lambda uow: uow.alerts.open_of(conditions))
         if found or known:
-            await self.store.run(lambda uow: update_alerts(uow, conditions, found, self.clock.now()))
+            await self.store.transact(lambda uow: update_alerts(uow, conditions, found, self.clock.now()))
 
 
 def late_finding(probe: Probe, seconds: float, host: str = "") -> Finding:
@@ -146,4 +146,3 @@ def update_alerts(
             count=each.count,
         )
         open_alert(uow, alert)
-    uow.commit()

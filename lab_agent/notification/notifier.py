@@ -80,7 +80,7 @@ class Notifier:
         if all(plan.is_empty for plan in self._teller.plan(situation, book, records).values()):
             return
         numbers = await self.numbers()
-        outgoing = await self.store.run(lambda uow: self._claim(uow, numbers))
+        outgoing = await self.store.transact(lambda uow: self._claim(uow, numbers))
         if outgoing:
             await self._record(await send_all(outgoing))
 
@@ -114,7 +114,6 @@ class Notifier:
         outgoing = self._teller.to_outgoing(plans, book, records, numbers)
         if not outgoing:
             uow.leases.release(_LEASE, self.owner)
-        uow.commit()
         return outgoing
 
     async def _record(self, outcomes: list[Outcome]) -> None:
@@ -122,7 +121,7 @@ class Notifier:
         if not outcomes:
             return
         self._unrecorded = outcomes
-        await self.store.run(lambda uow: self._write(uow, outcomes))
+        await self.store.transact(lambda uow: self._write(uow, outcomes))
         self._unrecorded = []
 
     def _write(self, uow: UnitOfWork, outcomes: Sequence[Outcome]) -> None:
@@ -134,7 +133,6 @@ class Notifier:
             uow.notifications.delete(ended)
             _update_alert(uow, record, now)
         uow.leases.release(_LEASE, self.owner)
-        uow.commit()
 
 
 def _update_alert(uow: UnitOfWork, record: ChannelRecord, now: datetime) -> None:

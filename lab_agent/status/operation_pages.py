@@ -216,10 +216,9 @@ async def _decide(context: StatusContext, decide: Callable[[UnitOfWork], object]
 
     def write(uow: UnitOfWork) -> None:
         decide(uow)
-        uow.commit()
 
     try:
-        await context.store.run(write)
+        await context.store.transact(write)
     except InvalidTransitionError as exc:
         raise HttpError(str(exc), 409) from exc
 

@@ -244,10 +244,9 @@ class Sessions:
                 return None
             uow.status_sessions.save(replace(found, ended_at=now))
             uow.audit.add(AuditEntry(at=now, action=AuditAction.SESSION_ENDED, subject=found.account, by=by))
-            uow.commit()
             return found
 
-        return await self._store.run(work)
+        return await self._store.transact(work)
 
     async def end_all(self, account: str, *, by: str, but: str | None = None) -> int:
         """End the listed sessions of a user, `but` one of them where it is given; how many were ended."""
@@ -260,18 +259,16 @@ class Sessions:
             if found:
                 details = {"sessions": len(found)}
                 uow.audit.add(AuditEntry(at=now, action=AuditAction.SESSION_ENDED, subject=account, by=by, details=details))
-            uow.commit()
             return len(found)
 
-        return await self._store.run(work)
+        return await self._store.transact(work)
 
     async def _save(self, record: SessionRecord) -> None:
         def work(uow: UnitOfWork) -> None:
             uow.status_sessions.save(record)
             uow.status_sessions.purge(before=self._clock.now())
-            uow.commit()
 
-        await self._store.run(work)
+        await self._store.transact(work)
 
     async def _note_seen(self, record: SessionRecord | None) -> None:
         """Keep to the minute when a session was last used; nobody waits for it where nothing can be written."""
@@ -284,10 +281,9 @@ class Sessions:
             known = uow.status_sessions.get(session)
             if known is not None and known.ended_at is None:  # it may have been ended meanwhile, and stays so
                 uow.status_sessions.save(replace(known, seen_at=now))
-                uow.commit()
 
         with suppress(StoreError):
-            await self._store.run(work)
+            await self._store.transact(work)
 
     def current_session(self, cookie: str | None) -> Session | None:
         """The session of this cookie, as far as it is known without the database; None if it has ended or is none."""

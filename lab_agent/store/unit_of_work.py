@@ -74,9 +74,9 @@ _PROBE_SIZE = 64 * 1024
 
 
 class UnitOfWork:
-    """What is written together or not at all. What is not committed is undone.
+    """What is written together or not at all (`Store.transact`).
 
-    What was read or written in it may not be read again; an error about what was written may be raised as late as by `commit`.
+    What was read or written in it is not read again; an error about what was written may be raised as late as by the commit.
     """
 
     def __init__(self, session: Session, cipher: Cipher, origin: AuditOrigin) -> None:
@@ -121,10 +121,11 @@ class UnitOfWork:
         """What fails (`jobs.failure_groups`) and what waits (`waiting_groups`), read together."""
         return load_all_groups(self._session)
 
-    def commit(self) -> None:
-        """Write everything at once; it lasts when `Store.run` returns, and nothing outside may follow from it before."""
+    def commit(self) -> AuditHead | None:
+        """Write everything at once, at the end of `Store.transact`; gives the new end of the audit, where that has grown."""
         self.audit.flush()
         self._session.commit()
+        return self.audit.reached
 
     def reading(self) -> AbstractContextManager[None]:
         """Inside the block nothing is locked, whatever reads: what is read may be changed by others before it is used.
@@ -181,23 +182,31 @@ class Store:
         self.health.lock_wait = lambda: self._writers.lock_wait
         self.health.wait_fault = StoreFault.UNREACHABLE if path is None else StoreFault.LOCKED
 
-    async def run(self, work: Callable[[UnitOfWork], T]) -> T:
-        """Run `work` as the port says; on SQLite, in one transaction with others that wait at the same time.
+    async def transact(self, work: Callable[[UnitOfWork], T]) -> T:
+        """Run `work` in a unit of work: all that it wrote is committed when this returns, and undone where it raises.
 
-        Raises also `SchemaMismatchError`, and `WrongKeyError` where the database was written with other keys. A caller that is
-        cancelled does not stop the thread: what `work` committed is committed.
+        It runs in one thread hop; on SQLite, in one transaction with others that wait at the same time. Raises what `work`
+        raises, `StoreUnreachableError` (nothing was written; try again later), `SchemaMismatchError`, and `WrongKeyError` where
+        the database was written with other keys. A caller that is cancelled does not stop the thread.
         """
         self.health.check(reading=False)
-        opened: list[UnitOfWork] = []
+        reached: list[AuditHead | None] = []
 
         def unit(session: Session) -> T:
-            opened.append(UnitOfWork(session, self.cipher, self._origin))
-            return work(opened[-1])
+            uow = UnitOfWork(session, self.cipher, self._origin)
+            result = work(uow)
+            reached.append(uow.commit())
+            return result
 
         result = await self._write_in_turn(unit)
-        if self.audit_mark is not None and (reached := opened[-1].audit.reached) is not None:
-            await self._advance_audit_mark(self.audit_mark, reached)
+        if self.audit_mark is not None and (head := reached[-1]) is not None:
+            await self._advance_audit_mark(self.audit_mark, head)
         return result
+
+    async def rehearse(self, work: Callable[[UnitOfWork], T]) -> T:
+        """Run `work` as `transact` does, and undo what it wrote: for saying what something would do. Raises the same."""
+        self.health.check(reading=False)
+        return await self._write_in_turn(lambda session: work(UnitOfWork(session, self.cipher, self._origin)))
 
     async def run_read_only(self, work: Callable[[UnitOfWork], T]) -> T:
         """Run `work` on what is committed, beside whoever writes: it sees one moment, locks nothing, and cannot write.

@@ -101,14 +101,16 @@ class Rehearsal:
         content, store = part.content, self.store
         if store is None:
             return self._rehearse_on_stand_in(part, content)
-        return await store.run(lambda uow: self._rehearse(store, uow, part, content))
+        return await store.rehearse(lambda uow: self._rehearse(store, uow, part, content))
 
     async def known_barcodes(self, texts: Iterable[str | None]) -> frozenset[str]:
         """Those of the texts that are barcodes of an order."""
         listed = set(filter(None, texts))
         if self.store is None or not listed:
             return frozenset()
-        return await self.store.run(lambda uow: frozenset(text for text in listed if uow.orders.by_barcode(text, self.source)))
+        return await self.store.transact(
+            lambda uow: frozenset(text for text in listed if uow.orders.by_barcode(text, self.source))
+        )
 
     def _rehearse(self, store: Store, uow: UnitOfWork, part: ParsedPart, content: LabMessage) -> PartOutcome:
         addressed = content if self.order is None else address_to(content, self.order)

@@ -46,15 +46,12 @@ class JobClaimer:
         """Claim up to so many due jobs of each queue."""
 
         def take(uow: UnitOfWork, *, load: bool = True) -> tuple[ClaimedJob, ...]:
-            taken = self.claim_in(uow, limits, load=load)
-            if taken:
-                uow.commit()
-            return taken
+            return self.claim_in(uow, limits, load=load)
 
         try:
-            return await self.store.run(take)
+            return await self.store.transact(take)
         except LoadError:
-            return await self.store.run(lambda uow: take(uow, load=False))
+            return await self.store.transact(lambda uow: take(uow, load=False))
 
     def claim_in(self, uow: UnitOfWork, limits: JobLimits, *, load: bool) -> tuple[ClaimedJob, ...]:
         """Claim in a unit of work that others have written to. Raises `LoadError`: it must be rolled back then.
@@ -76,11 +73,9 @@ class JobClaimer:
         """Take jobs from workers that are gone; their number."""
 
         def expire(uow: UnitOfWork) -> int:
-            expired = uow.jobs.expire_leases(self.clock.now())
-            uow.commit()
-            return expired
+            return uow.jobs.expire_leases(self.clock.now())
 
-        return await self.store.run(expire)
+        return await self.store.transact(expire)
 
     def _load(self, uow: UnitOfWork, job: Job) -> ClaimedJob:
         try:

@@ -85,7 +85,7 @@ class ClockWatch:
 
     async def _mend_jobs(self) -> None:
         try:
-            await self.store.run(self._bring_forward)
+            await self.store.transact(self._bring_forward)
         except StoreUnreachableError:
             return  # told by the watch of the database
         self._has_jobs_to_mend = False
@@ -98,7 +98,6 @@ class ClockWatch:
             giving_way_after=now + max(self.longest_wait, timedelta(seconds=LONGEST_WAIT)),
             leased_after=now + self.lease,
         )
-        uow.commit()
 
     def _read(self) -> Moment:
         return Moment(self.clock.now(), self.steady())

@@ -48,7 +48,7 @@ class Heartbeat:
         if not beating:
             return
         try:
-            ours = await self._store.run(lambda uow: self._renew_in(uow, beating))
+            ours = await self._store.transact(lambda uow: self._renew_in(uow, beating))
         except StoreUnreachableError:
             return  # the leases expire by themselves if the database stays unavailable
         for lease in beating:
@@ -56,9 +56,7 @@ class Heartbeat:
                 self._cancel_work(lease)
 
     def _renew_in(self, uow: UnitOfWork, leases: tuple[JobLease, ...]) -> frozenset[LeaseToken]:
-        ours = uow.jobs.renew_leases([lease.job for lease in leases], now=self._clock.now(), lease=self._duration)
-        uow.commit()
-        return ours
+        return uow.jobs.renew_leases([lease.job for lease in leases], now=self._clock.now(), lease=self._duration)
 
     def _give_up_earlier(self, lease: JobLease) -> None:
         """Cancel the work on the same job under an earlier lease: it expired unrenewed, and this worker has claimed it again."""

@@ -44,9 +44,8 @@ class JobLease(Lease):
             uow.jobs.save(started)
             if also_write is not None:
                 also_write(uow)
-            uow.commit()
 
-        await self._store.run(write)
+        await self._store.transact(write)
         self._job = started
         self._hold_from(now)
 
@@ -57,9 +56,8 @@ class JobLease(Lease):
         def guarded(uow: UnitOfWork) -> None:
             uow.jobs.renew_lease(self._job, now=now, lease=self._duration)
             work(uow)
-            uow.commit()
 
-        await self._store.run(guarded)
+        await self._store.transact(guarded)
         self._hold_from(now)
 
     @override
@@ -79,12 +77,10 @@ class JobLease(Lease):
         def write(uow: UnitOfWork) -> tuple[Job, T]:
             ended = end(uow)
             uow.jobs.release(ended)
-            result = ended, then(uow)
-            uow.commit()
-            return result
+            return ended, then(uow)
 
         self.is_ending = True
         try:
-            return await self._store.run(write)
+            return await self._store.transact(write)
         finally:
             self.is_ending = False

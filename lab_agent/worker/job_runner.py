@@ -159,7 +159,7 @@ class JobRunner:
         if claimed.is_loaded:
             return claimed.loaded
         handler = self.handlers[claimed.job.kind]
-        return await self.store.run(lambda uow: handler.load(uow, claimed.job))
+        return await self.store.transact(lambda uow: handler.load(uow, claimed.job))
 
     def _complete(self, uow: UnitOfWork, attempt: _Attempt, result: Any) -> Job:
         """Write what follows from a result, and give the job as it ends.

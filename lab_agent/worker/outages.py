@@ -125,7 +125,7 @@ class OutageTracker:
             self._known_ended.discard(key)
         if key in self._known_ended:
             return
-        if not await self._store.run(lambda uow: uow.jobs.failing(since=self._clock.now(), kind=kind)):
+        if not await self._store.transact(lambda uow: uow.jobs.failing(since=self._clock.now(), kind=kind)):
             await self.end(key)
 
     async def end_settled_parts(self) -> None:
@@ -284,8 +284,6 @@ class OutageTracker:
 
     async def _write(self, change: Callable[[UnitOfWork], T]) -> T:
         def write(uow: UnitOfWork) -> T:
-            result = change(uow)
-            uow.commit()
-            return result
+            return change(uow)
 
-        return await self._store.run(write)
+        return await self._store.transact(write)

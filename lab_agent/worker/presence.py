@@ -138,9 +138,8 @@ class Presence:
     async def _write(self, work: Callable[[UnitOfWork], object]) -> None:
         def write(uow: UnitOfWork) -> None:
             work(uow)
-            uow.commit()
 
         try:
-            await self._store.run(write)
+            await self._store.transact(write)
         except LabAgentError as exc:
             log.debug("heartbeat not written", action="heartbeat_failed", reason=str(exc))

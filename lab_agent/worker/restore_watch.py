@@ -92,10 +92,9 @@ class RestoreWatch:
             reached = mark.number if mark is not None and mark.instance == stored.instance else 0
             advanced = advance_number(uow, now, reached)
             restored = load_restoration(uow)
-            uow.commit()
             return advanced, restored, sign
 
-        advanced, restored, sign = await self.store.run(advance)
+        advanced, restored, sign = await self.store.transact(advance)
         if sign is not None:
             self._noted_mark = mark
         await self._write_mark(advanced)
@@ -107,9 +106,8 @@ class RestoreWatch:
 
         def note(uow: UnitOfWork) -> None:
             note_reconciled(uow, self.clock.now(), found.missed)
-            uow.commit()
 
-        await self.store.run(note)
+        await self.store.transact(note)
 
     async def _read_mark(self) -> MarkedNumber | None:
         if self.mark is None:

@@ -145,9 +145,8 @@ class PollTask:
             else:
                 condition = UNREADABLE_TASKS_ALERT.condition
                 uow.alerts.open(Alert(condition=condition, detail=_list_tasks(tasks), since=now, opened_at=now, count=len(tasks)))
-            uow.commit()
 
-        await self.store.run(write)
+        await self.store.transact(write)
         if tasks:
             alert = str(UNREADABLE_TASKS_ALERT)
             log.warning("Tasks cannot be read", action="tasks_unreadable", alert=alert, items=list(tasks[:_MAX_NAMES]))
@@ -200,9 +199,8 @@ async def make_jobs_due(store: Store, clock: Clock, kinds: tuple[JobKind, ...]) 
     def write(uow: UnitOfWork) -> None:
         for kind in kinds:
             uow.jobs.make_due(kind, now=clock.now(), failing_only=True)
-        uow.commit()
 
-    await store.run(write)
+    await store.transact(write)
 
 
 _FAULT_BACKOFF = Backoff(first=1.0, longest=60.0)

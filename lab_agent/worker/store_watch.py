@@ -118,7 +118,7 @@ class StoreWatch:
             self._ended[each.fault] = each.since, now
             log.info("the database works again", action="outage_ended", outage=str(each.key))
         try:
-            await self.store.run(lambda uow: record_outages(uow, ended, now))
+            await self.store.transact(lambda uow: record_outages(uow, ended, now))
         except StoreUnreachableError:  # it is out again: told by its own line
             self._outages |= {each.fault: each for each in ended if each.fault not in self._outages}
         else:
@@ -133,4 +133,3 @@ def record_outages(uow: UnitOfWork, outages: Iterable[StoreOutage], until: datet
             Alert(condition=each.key.condition, detail=each.detail, since=each.since, opened_at=each.since),
         )
         uow.alerts.close(each.key, now=until)
-    uow.commit()

@@ -30,12 +30,12 @@ class LeasedTask:
 
     async def run(self) -> None:
         """Run it if it is ours. Raises what the task raises, and `StoreError`."""
-        if not await self.store.run(self._acquire):
+        if not await self.store.transact(self._acquire):
             return
         try:
             await self.task()
         except Exception:  # whatever it is: another machine may have the luck that this one has not
-            await self.store.run(self._release)
+            await self.store.transact(self._release)
             raise
 
     @property
@@ -44,10 +44,7 @@ class LeasedTask:
 
     def _acquire(self, uow: UnitOfWork) -> bool:
         lease = timedelta(seconds=self.interval * _SHARE)
-        is_ours = uow.leases.acquire(self._lease_name, self.owner, now=self.clock.now(), lease=lease)
-        uow.commit()
-        return is_ours
+        return uow.leases.acquire(self._lease_name, self.owner, now=self.clock.now(), lease=lease)
 
     def _release(self, uow: UnitOfWork) -> None:
         uow.leases.release(self._lease_name, self.owner)
-        uow.commit()

@@ -53,7 +53,7 @@ class AttentionAlerts:
 
     async def run(self) -> None:
         """Check once."""
-        await self.store.run(lambda uow: self._refresh(uow, self.clock.now()))
+        await self.store.transact(lambda uow: self._refresh(uow, self.clock.now()))
 
     def _refresh(self, uow: UnitOfWork, now: datetime) -> None:
         if self.adapters is not None:
@@ -63,7 +63,6 @@ class AttentionAlerts:
             close_alert(uow, key, now)
         for each in found:
             open_alert(uow, each, follow_oldest=True)
-        uow.commit()
 
     def find(self, uow: UnitOfWork, now: datetime) -> list[Alert]:
         """Give what waits or fails now; nothing is written."""

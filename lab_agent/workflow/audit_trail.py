@@ -53,7 +53,6 @@ async def note_settings(store: Store, values: Mapping[str, str], now: datetime) 
         elif names:
             uow.audit.add(AuditEntry(at=now, action=AuditAction.SETTINGS_CHANGED, details={"first_start_with": len(names)}))
         uow.key_values.set(_SETTINGS_KEY, json.dumps(dict(present), sort_keys=True))
-        uow.commit()
         return names
 
-    return await store.run(write)
+    return await store.transact(write)

@@ -105,14 +105,14 @@ class EndedOrderChecker:
             gone = isinstance(exc, ServiceRejected) and exc.status != NO_STATUS
             again = None if gone else self.clock.now() + RECHECK_AFTER
             log.debug("ended order not checked", action="ended_order_not_read", order=order.key, reason=str(exc))
-            await self.store.run(lambda uow: _set_next_check(uow, order.key, again))
+            await self.store.transact(lambda uow: _set_next_check(uow, order.key, again))
             return False
 
     async def _raise_if_unavailable(self, order: OrderRecord, failure: ServiceUnavailable) -> None:
         """Raise unless it is about this order alone. One that makes the service ask everybody to wait goes after the others."""
         if failure.retry_after and not isinstance(failure, ServicePaused):
             again = self.clock.now() + timedelta(seconds=failure.retry_after) + RECHECK_AFTER
-            await self.store.run(lambda uow: _set_next_check(uow, order.key, again))
+            await self.store.transact(lambda uow: _set_next_check(uow, order.key, again))
         await raise_if_unavailable(self.exchange, failure)
 
     async def _check(self, key: OrderKey) -> bool:
@@ -121,11 +121,11 @@ class EndedOrderChecker:
         revival = Revival.NONE if tasks is None else decide_revival(known, tasks)
         if tasks is None or revival is Revival.NONE:
             again = None if tasks is None else find_next_check(known.order, tasks, self.clock.now())
-            await self.store.run(lambda uow: _set_next_check(uow, key, again))
+            await self.store.transact(lambda uow: _set_next_check(uow, key, again))
             return False
         late = await self.late_lines.find_in(key, tasks.new) if revival is Revival.HOLD_LINES else ()
         lost = await self._find_lost(known, tasks) if revival is Revival.HOLD_LINES else frozenset()
-        return await self.store.run(lambda uow: self._apply(uow, known, tasks, revival, late, lost))
+        return await self.store.transact(lambda uow: self._apply(uow, known, tasks, revival, late, lost))
 
     async def _find_lost(self, known: KnownOrder, tasks: OrderTasks) -> frozenset[ReportKey]:
         """Reports that are gone from the service, where lines that they may have completed were put back."""
@@ -153,7 +153,6 @@ class EndedOrderChecker:
         else:
             hold = OFFERED_AGAIN_AFTER_HANDOVER if known.submitted else hold_for_lines_after_the_end(tasks.open_lines)
             hold_again(uow, key, now, hold)
-        uow.commit()
         log.warning("ended order came back", action="order_came_back", order=key, decision=revival.name.lower())
         return True
 
@@ -174,4 +173,3 @@ def _set_next_check(uow: UnitOfWork, key: OrderKey, at: datetime | None) -> None
     order = uow.orders.get_for_update(key)
     if order.state is OrderState.CLOSED:
         uow.orders.save(replace(order, recheck_at=at))
-        uow.commit()

@@ -215,7 +215,7 @@ class LateLineFinder:
         open_tasks = [task for task in tasks if task_status(task) not in TERMINAL_TASK_STATUSES]
         if not open_tasks:
             return []
-        known = await self.store.run(lambda uow: self._known_tasks(uow, open_tasks))
+        known = await self.store.transact(lambda uow: self._known_tasks(uow, open_tasks))
         return [task for task in open_tasks if task.get("id") not in known]
 
     def _known_tasks(self, uow: UnitOfWork, tasks: Sequence[Json]) -> frozenset[str]:

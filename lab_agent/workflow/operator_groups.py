@@ -99,7 +99,7 @@ async def _change_portion(
     store: Store, portion: Sequence[T], change: Callable[[UnitOfWork, T], str | None], counter: OutcomeCounter
 ) -> None:
     try:
-        reasons = await store.run(lambda uow: _change_all(uow, portion, change))
+        reasons = await store.transact(lambda uow: _change_all(uow, portion, change))
     except StoreUnreachableError:
         raise
     except LabAgentError as exc:
@@ -117,6 +117,4 @@ async def _change_portion(
 
 
 def _change_all(uow: UnitOfWork, portion: Sequence[T], change: Callable[[UnitOfWork, T], str | None]) -> list[str | None]:
-    reasons = [change(uow, each) for each in portion]
-    uow.commit()
-    return reasons
+    return [change(uow, each) for each in portion]

@@ -77,7 +77,7 @@ def can_be_marked_done(kind: JobKind) -> bool:
 async def find_service_messages(store: Store, job: Job) -> tuple[ServiceMessage, ...]:
     """What the service said to the last attempts at a job, oldest first, for an operator alone; none once it was purged."""
     order = job.order
-    messages = {} if order is None else await store.run(lambda uow: uow.vault.service_messages(order))
+    messages = {} if order is None else await store.transact(lambda uow: uow.vault.service_messages(order))
     return messages.get(job.id, ())
 
 
@@ -163,7 +163,7 @@ async def retry_order(store: Store, order: OrderKey, *, by: str, now: datetime, 
         uow.orders.get_for_update(order)
         return tuple(job for job in uow.jobs.list_for_order(order) if job.state in WAITING_STATES)
 
-    found = await store.run(waiting)
+    found = await store.transact(waiting)
     if not found:
         raise StoreError(f"nothing of order {order} waits; there is nothing to retry")
     unverified = tuple(job for job in found if job.kind is JobKind.SUBMIT_ORDER and job.state is JobState.NEEDS_REVIEW)
@@ -189,10 +189,9 @@ async def reset_tripped_rule(store: Store, rule: str, *, by: str, now: datetime)
         if was_tripped:
             uow.jobs.make_due(JobKind.FETCH_ORDER, now=now)
             uow.audit.add(AuditEntry(at=now, action=AuditAction.RULE_RELEASED, subject=rule, by=by))
-        uow.commit()
         return was_tripped
 
-    return await store.run(write)
+    return await store.transact(write)
 
 
 def _dismiss_report(uow: UnitOfWork, job: Job, now: datetime, note: str) -> None:
@@ -221,11 +220,9 @@ async def _change_job(store: Store, job_id: JobId, change: JobChange, *, by: str
         current = uow.jobs.get(job_id)
         if current is None:
             raise StoreError(f"there is no job {job_id}; `lab-agent outbox list` shows them")
-        changed = change_job(uow, current, change, by=by, now=now)
-        uow.commit()
-        return changed
+        return change_job(uow, current, change, by=by, now=now)
 
-    return await store.run(write)
+    return await store.transact(write)
 
 
 def change_job(uow: UnitOfWork, current: Job, change: JobChange, *, by: str, now: datetime) -> Job:

@@ -51,9 +51,8 @@ async def reject_order(store: Store, base_url: str, key: OrderKey, reason: str, 
         event = Event(order=key, at=now, action="operator", text=f"rejected: {reason}", by=by)
         note_decision(uow, event, AuditAction.ORDER_REJECTED, note=reason)
         advance_order(uow, key, now)
-        uow.commit()
 
-    await store.run(write)
+    await store.transact(write)
 
 
 async def release_order(
@@ -69,11 +68,9 @@ async def release_order(
     note = validate_note(note)
 
     def write(uow: UnitOfWork) -> frozenset[str]:
-        released = override_holds(uow, key, holds, note, by=by, now=now)
-        uow.commit()
-        return released
+        return override_holds(uow, key, holds, note, by=by, now=now)
 
-    return await store.run(write)
+    return await store.transact(write)
 
 
 def override_holds(
@@ -116,7 +113,7 @@ async def reject_line(store: Store, key: LineKey, reason: str, *, by: str, now: 
         event = Event(order=line.order, at=now, action="operator", text=f"line {key} rejected: {reason}", by=by)
         _save_decision(uow, event, line, AuditAction.LINE_REJECTED, {"line": key}, note=reason)
 
-    await store.run(write)
+    await store.transact(write)
 
 
 async def accept_line(store: Store, key: LineKey, *, adapter: str | None = None, by: str, now: datetime) -> None:
@@ -153,7 +150,7 @@ async def accept_line(store: Store, key: LineKey, *, adapter: str | None = None,
         event = Event(order=line.order, at=now, action="operator", text=text, by=by)
         _save_decision(uow, event, line, AuditAction.LINE_ACCEPTED, {"line": key, "system": name})
 
-    await store.run(write)
+    await store.transact(write)
 
 
 def _is_at_laboratory(order: OrderRecord, parts: Iterable[WorkOrder]) -> bool:
@@ -208,4 +205,3 @@ def _save_decision(
 ) -> None:
     note_decision(uow, event, action, note=note, details=details)
     advance_order(uow, line.order, event.at)
-    uow.commit()

@@ -47,7 +47,7 @@ class ResultDecision:
 
 async def waiting_results(store: Store) -> tuple[ReportRecord, ...]:
     """Every result that waits for an operator, by arrival."""
-    return await store.run(lambda uow: uow.reports.needing_operator())
+    return await store.transact(lambda uow: uow.reports.needing_operator())
 
 
 async def match_result(  # noqa: PLR0913 - what is decided, and who, when and why: each is kept
@@ -152,11 +152,10 @@ async def upload_again(store: Store, what: OrderKey | SentSpan, *, by: str, note
             text = f"result {report.key} to be uploaded again where it is missing ({note})"
             event = Event(order=report.order, report=report.key, at=now, action="operator", text=text, by=by)
             note_decision(uow, event, AuditAction.RESULT_UPLOADED_AGAIN, note=note, details={"order": report.order or ""})
-        uow.commit()
         return len(known), found[-1].sequence if found and isinstance(what, SentSpan) else None
 
     while True:
-        sent, last = await store.run(partial(write, after=after))
+        sent, last = await store.transact(partial(write, after=after))
         number += sent
         if last is None:
             return number
@@ -169,7 +168,7 @@ async def preview_mapping_release(store: Store, matcher: ReportMatcher, *, now: 
     def look(uow: UnitOfWork) -> tuple[ReportRecord, ...]:
         return tuple(matcher.match(uow, report.key, now) for report in _unmapped_reports(uow))
 
-    return await store.run(look)
+    return await store.rehearse(look)
 
 
 async def release_mapped_results(store: Store, matcher: ReportMatcher, *, by: str, now: datetime) -> tuple[ResultDecision, ...]:
@@ -177,7 +176,7 @@ async def release_mapped_results(store: Store, matcher: ReportMatcher, *, by: st
 
     What somebody else decides about meanwhile is skipped.
     """
-    keys = await store.run(lambda uow: [report.key for report in _unmapped_reports(uow)])
+    keys = await store.transact(lambda uow: [report.key for report in _unmapped_reports(uow)])
 
     def change(uow: UnitOfWork, report: ReportRecord) -> ReportRecord:
         return matcher.match(uow, report.key, now)
@@ -253,10 +252,9 @@ async def _change_result(
             rematch_waiting_versions(uow, before, decision.now)
         details = {"state": after.state.value, **({"order": after.order} if after.order else {})}
         note_decision(uow, _decision_event(decision, after), decision.action, note=decision.note, details=details)
-        uow.commit()
         return ResultDecision(report=after, moved=after.state not in REPORTS_NEEDING_OPERATOR)
 
-    return await store.run(write)
+    return await store.transact(write)
 
 
 def _decision_event(decision: _Decision, report: ReportRecord) -> Event:

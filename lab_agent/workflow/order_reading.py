@@ -257,7 +257,7 @@ class OrderReader:
             seconds = wait + max(self.settings.hold_retry, rest_after_hold(wait, now - since))
             return Held(hold, seconds=seconds, issues=failure.issues)
         if since is None:
-            await self.store.run(lambda uow: _mark_unreadable(uow, order.key, now))
+            await self.store.transact(lambda uow: _mark_unreadable(uow, order.key, now))
         raise failure
 
     def _is_offered_for(self, order: OrderRecord, seconds: float) -> bool:
@@ -282,4 +282,3 @@ def _is_just_polled(order: OrderRecord) -> bool:
 
 def _mark_unreadable(uow: UnitOfWork, key: OrderKey, now: datetime) -> None:
     uow.orders.save(replace(uow.orders.get_for_update(key), unreadable_since=now))
-    uow.commit()

@@ -60,10 +60,9 @@ async def erase_order(store: Store, key: OrderKey, *, include_open: bool, by: st
         uow.events.add(Event(order=key, at=now, action="order_erased", text="the patient's data were erased on request"))
         details = {"documents": gone, "results": target.results}
         uow.audit.add(AuditEntry(at=now, action=AuditAction.ORDER_ERASED, subject=key, by=by, details=details))
-        uow.commit()
         return gone
 
-    return await store.run(work)
+    return await store.transact(work)
 
 
 async def erase_report(store: Store, key: ReportKey, *, by: str, now: datetime) -> None:
@@ -75,9 +74,8 @@ async def erase_report(store: Store, key: ReportKey, *, by: str, now: datetime) 
             raise InvalidTransitionError(f"result {key} is {report.state.value}: match or dismiss it first")
         uow.erasure.report(key, empty_message)
         uow.audit.add(AuditEntry(at=now, action=AuditAction.RESULT_ERASED, subject=key, by=by))
-        uow.commit()
 
-    await store.run(work)
+    await store.transact(work)
 
 
 async def erase_refused(store: Store, key: RefusedKey, *, by: str, now: datetime) -> None:
@@ -90,9 +88,8 @@ async def erase_refused(store: Store, key: RefusedKey, *, by: str, now: datetime
         text = "the raw message was erased on request"
         uow.events.add(Event(order=None, refused_message=key, at=now, action="refused_erased", text=text))
         uow.audit.add(AuditEntry(at=now, action=AuditAction.REFUSED_ERASED, subject=key, by=by))
-        uow.commit()
 
-    await store.run(work)
+    await store.transact(work)
 
 
 def _look(uow: UnitOfWork, key: OrderKey) -> ErasureTarget:

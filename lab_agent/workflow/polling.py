@@ -71,7 +71,7 @@ class OrderPoller:
 
         Those that another worker has written since our look are left to it.
         """
-        new = await self.store.run(lambda uow: self._write(uow, tasks, known))
+        new = await self.store.transact(lambda uow: self._write(uow, tasks, known))
         for key in new:
             log.info("order seen", action="order_seen", order=key)
         return len(new)
@@ -86,7 +86,6 @@ class OrderPoller:
             uow.key_values.set(LAST_POLL_KEY, now.isoformat())
             for order in known.put_back:
                 recheck_now(uow, order, now)
-        uow.commit()
         return new
 
 

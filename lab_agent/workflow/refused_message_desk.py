@@ -151,11 +151,11 @@ class RefusedMessageDesk:
         problems = [_problem_text(part, part.problem) for part in parsed.parts if part.problem]
         problems += [_OVERTAKEN for each in accepted if each is _Acceptance.OVERTAKEN][:1]
         problems += [problem for part in parsed.parts if (problem := await self._tell_adapter(adapter, message, part))]
-        return await self.store.run(lambda uow: self._finish_replay(uow, key, accepted, tuple(problems), by))
+        return await self.store.transact(lambda uow: self._finish_replay(uow, key, accepted, tuple(problems), by))
 
     async def replay_all(self, source: str, *, by: str) -> tuple[ReplayOutcome, ...]:
         """Replay what waits of an adapter, in the sequence in which it was refused; without what is not kept any more."""
-        found = await self.store.run(lambda uow: _waiting_of(uow, source))
+        found = await self.store.transact(lambda uow: _waiting_of(uow, source))
         oldest_first = sorted(
             (each for each in found if each.is_kept and each.size is not None), key=lambda each: each.first_seen_at
         )
@@ -175,14 +175,13 @@ class RefusedMessageDesk:
                 return _Acceptance.OVERTAKEN
             if inbox.add_message(uow, part.message_id, content) is None:
                 return _Acceptance.KNOWN
-            uow.commit()
             return _Acceptance.NEW
 
-        return await self.store.run(write)
+        return await self.store.transact(write)
 
     async def _tell_adapter(self, adapter: RawMessageReader, message: RefusedMessage, part: ParsedPart) -> str | None:
         """Let the adapter keep what it needs of a part, unless a later message about its report came; why it could not."""
-        later = await self.store.run(lambda uow: _later_message(uow, message, part))
+        later = await self.store.transact(lambda uow: _later_message(uow, message, part))
         if part.content is None or later is not None:
             return None
         try:
@@ -201,7 +200,6 @@ class RefusedMessageDesk:
         text = f"replayed: {new} new, {known} accepted before"
         event = _event(done, "refused_replayed", f"{text}, refused again: {reason}" if problems else text, by, now)
         _save(uow, done, event, AuditAction.REFUSED_REPLAYED, details={"new": new, "known": known, "problems": len(problems)})
-        uow.commit()
         log.info("refused message replayed", action="refused_replayed", adapter=message.source, count=new, state=done.state)
         return ReplayOutcome(done, new, known, problems, is_overtaken=_Acceptance.OVERTAKEN in accepted)
 
@@ -209,15 +207,13 @@ class RefusedMessageDesk:
         """Leave a waiting message for good. Raises `InputError` for an empty or too long note."""
 
         def change(uow: UnitOfWork) -> RefusedMessage:
-            done = self._dismiss(uow, key, by, validate_note(note))
-            uow.commit()
-            return done
+            return self._dismiss(uow, key, by, validate_note(note))
 
-        return await self.store.run(change)
+        return await self.store.transact(change)
 
     async def dismiss_all(self, source: str, *, by: str, note: str, expected_count: int | None = None) -> int:
         """Leave all waiting messages of an adapter; how many. Raises `InvalidTransitionError` if it is not `expected_count`."""
-        return await self.store.run(lambda uow: self._dismiss_all(uow, source, by, validate_note(note), expected_count))
+        return await self.store.transact(lambda uow: self._dismiss_all(uow, source, by, validate_note(note), expected_count))
 
     def _dismiss_all(self, uow: UnitOfWork, source: str, by: str, note: str, expected_count: int | None) -> int:
         waiting = uow.refused_messages.waiting_counts().get(source, 0)
@@ -226,7 +222,6 @@ class RefusedMessageDesk:
         found = _waiting_of(uow, source)
         for message in found:
             self._dismiss(uow, message.key, by, note)
-        uow.commit()
         return len(found)
 
     def _dismiss(self, uow: UnitOfWork, key: RefusedKey, by: str, note: str) -> RefusedMessage:
@@ -248,10 +243,9 @@ class RefusedMessageDesk:
             name = None if content is None else sender_name(content)
             if name is not None:
                 uow.audit.add(AuditEntry(at=self.clock.now(), action=AuditAction.SENDER_NAME_SHOWN, subject=key, by=by))
-                uow.commit()
             return name
 
-        return await self.store.run(read)
+        return await self.store.transact(read)
 
     async def look_at(self, key: RefusedKey, *, by: str) -> RefusedContent:
         """The content of a message, for one look, which is in its history before the content is given."""
@@ -260,10 +254,9 @@ class RefusedMessageDesk:
             message, content = _load(uow, key)
             event = _event(message, "refused_looked_at", "the raw text was shown", by, self.clock.now())
             note_decision(uow, event, AuditAction.RAW_MESSAGE_SHOWN)
-            uow.commit()
             return content
 
-        content = await self.store.run(note_look)
+        content = await self.store.transact(note_look)
         log.info("raw message shown", action="refused_looked_at", by=by)
         return content
 

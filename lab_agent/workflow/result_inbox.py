@@ -76,7 +76,7 @@ class StoreInbox:
 
     async def accept(self, message: str, content: LabMessage) -> bool:
         """Store a message and the job to match it, in one commit. False: it was stored before."""
-        new = await self.store.run(lambda uow: self._store_message(uow, message, content))
+        new = await self.store.transact(lambda uow: self._store_message(uow, message, content))
         if new:
             log.info("result received", action="result_received", adapter=self.source)
         return new
@@ -85,11 +85,9 @@ class StoreInbox:
         """Store several messages and the jobs to match them, in one commit; gives those that are new."""
 
         def write(uow: UnitOfWork) -> frozenset[str]:
-            new = frozenset(name for name, content in messages.items() if self.add_message(uow, name, content) is not None)
-            uow.commit()
-            return new
+            return frozenset(name for name, content in messages.items() if self.add_message(uow, name, content) is not None)
 
-        new = await self.store.run(write)
+        new = await self.store.transact(write)
         if new:
             log.info("results received", action="result_received", adapter=self.source, count=len(new))
         return new
@@ -109,11 +107,9 @@ class StoreInbox:
         content = RefusedContent(message_id=message, raw=_as_bytes(raw))
 
         def write(uow: UnitOfWork) -> RefusedMessage:
-            recorded = record_refusal(uow, self.source, content, reason, self.clock.now())
-            uow.commit()
-            return recorded
+            return record_refusal(uow, self.source, content, reason, self.clock.now())
 
-        recorded = await self.store.run(write)
+        recorded = await self.store.transact(write)
         log.warning("result rejected", action="result_rejected", adapter=self.source, message=recorded.key, count=recorded.count)
 
     async def skip(self, message: str, reason: str) -> None:  # noqa: ARG002 — a name of the LIS's does not belong in the log
@@ -130,10 +126,9 @@ class StoreInbox:
             else:
                 condition, subject = alert_key
                 changed = uow.alerts.open(Alert(condition=condition, subject=subject, detail=text, since=now, opened_at=now))
-            uow.commit()
             return changed
 
-        if not await self.store.run(write):
+        if not await self.store.transact(write):
             return
         if text is None:
             log.info("condition ended", action="condition_ended", adapter=self.source, alert=str(alert_key))
@@ -142,21 +137,18 @@ class StoreInbox:
 
     async def seal(self, content: bytes) -> bytes:
         """Encrypt with the keys of the vault."""
-        return await self.store.run(lambda uow: uow.vault.seal(content))
+        return await self.store.transact(lambda uow: uow.vault.seal(content))
 
     async def unseal(self, sealed: bytes) -> bytes | None:
         """Give back what was sealed; None where no key fits."""
         try:
-            return await self.store.run(lambda uow: uow.vault.unseal(sealed))
+            return await self.store.transact(lambda uow: uow.vault.unseal(sealed))
         except CryptoError:
             log.warning("sealed content cannot be read", action="unseal_failed", adapter=self.source)
             return None
 
     def _store_message(self, uow: UnitOfWork, message: str, content: LabMessage) -> bool:
-        if self.add_message(uow, message, content) is None:
-            return False
-        uow.commit()
-        return True
+        return self.add_message(uow, message, content) is not None
 
     def add_message(self, uow: UnitOfWork, message: str, content: LabMessage) -> ReportRecord | None:
         """Write a message and the job to match it, uncommitted; None for the repeat of one that was stored before."""

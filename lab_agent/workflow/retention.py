@@ -82,11 +82,9 @@ class RetentionPurger:
 
     async def _purge_in_batches(self, purge: Callable[[UnitOfWork], int]) -> int:
         def purge_batch(uow: UnitOfWork) -> int:
-            removed = purge(uow)
-            uow.commit()
-            return removed
+            return purge(uow)
 
         total = 0
-        while removed := await self.store.run(purge_batch):
+        while removed := await self.store.transact(purge_batch):
             total += removed
         return total

@@ -40,7 +40,7 @@ class SearchAlerts:
     async def run(self) -> None:
         """Write what was found out since the last run. Raises `StoreUnreachableError`."""
         if findings := self.exchange.take_search_findings():
-            await self.store.run(lambda uow: self._write(uow, findings))
+            await self.store.transact(lambda uow: self._write(uow, findings))
 
     def _write(self, uow: UnitOfWork, findings: Mapping[SearchKind, bool]) -> None:
         now = self.clock.now()
@@ -52,7 +52,6 @@ class SearchAlerts:
                 Alert(condition=key.condition, subject=key.subject, detail=_describe(kind), since=now, opened_at=now)
             ):
                 log.warning("search not filtered", action="search_not_filtered", alert=str(key), search=kind.value)
-        uow.commit()
 
 
 def search_alert_key(kind: SearchKind) -> AlertKey:

@@ -93,7 +93,7 @@ class SearchFiller:
         while True:
             portion = await self.store.run_read_only(partial(_call, look, after))
             for start in range(0, len(portion.lacking), _WRITTEN):
-                filled += await self.store.run(partial(_call, add, portion.lacking[start : start + _WRITTEN]))
+                filled += await self.store.transact(partial(_call, add, portion.lacking[start : start + _WRITTEN]))
                 await asyncio.sleep(self.pause)
             if portion.last is None:
                 return filled
@@ -107,10 +107,9 @@ class SearchFiller:
             if any(each.schema < FIRST_SCHEMA and each.lives(now) for each in uow.programs.all()):
                 return False
             uow.key_values.set(FILLED_KEY, FORM)
-            uow.commit()
             return True
 
-        return await self.store.run(note)
+        return await self.store.transact(note)
 
 
 def _call(work: Callable[[UnitOfWork, K], T], given: K, uow: UnitOfWork) -> T:
@@ -121,7 +120,6 @@ def _add_terms(uow: UnitOfWork, keys: Sequence[OrderKey]) -> Filled:
     for key in keys:
         uow.orders.lock(key)  # whoever changes its numbers has it meanwhile
     uow.search.add_terms(keys)
-    uow.commit()
     return Filled(orders=len(keys))
 
 
@@ -140,5 +138,4 @@ def _add_digests(uow: UnitOfWork, keys: Sequence[OrderKey]) -> Filled:
             filled += Filled(patients=1)
         elif identity is not None:
             filled += Filled(unreadable=1)
-    uow.commit()
     return filled

@@ -141,12 +141,11 @@ class Reconciler:
             compared += [await self._try_reconcile(order) for order in orders if order.state not in UNDECIDED_ORDERS]
             after = orders[-1].key
         if await self.store.run_read_only(lambda uow: is_quiet(uow, self.clock.now())):
-            await self.store.run(self._end_restored_service)
+            await self.store.transact(self._end_restored_service)
         return Comparison(sum(compared), len(compared) - sum(compared))
 
     def _end_restored_service(self, uow: UnitOfWork) -> None:
         end_when_quiet(uow, self.clock.now())
-        uow.commit()
 
     async def _try_reconcile(self, order: OrderRecord) -> bool:
         """Check one order; what is wrong with it alone is logged, and the others go on (law 9)."""
@@ -176,7 +175,7 @@ class Reconciler:
             reading = await self._read_lost(known, reading)
             if known.is_confirmed_by(reading):
                 return True
-            if await self.store.run(partial(self._compare, known=known, reading=reading)):
+            if await self.store.transact(partial(self._compare, known=known, reading=reading)):
                 return reading.is_whole
         return False
 
@@ -254,7 +253,6 @@ class Reconciler:
                 _compare_line(uow, line, reading.lines[line.task_id], now)
         self._hold_lines_put_back(uow, key, busy, reading, now)
         advance_order(uow, key, now)
-        uow.commit()
         return True
 
     def _hold_lines_put_back(

@@ -63,7 +63,7 @@ class UnconfirmedOrders:
         settled = [job for job in undecided if await self._is_answered(job)]
         for job in settled:
             self._verifications[job.id] += 1
-            await self.store.run(partial(self._verify_again, job=job))
+            await self.store.transact(partial(self._verify_again, job=job))
         return len(settled)
 
     async def _is_answered(self, job: Job) -> bool:
@@ -78,7 +78,6 @@ class UnconfirmedOrders:
         current, now = uow.jobs.get(job.id), self.clock.now()
         if current is not None and current.state is JobState.NEEDS_REVIEW:  # else an operator was faster
             uow.jobs.save(current.outcome_unknown(now, now, "the laboratory system has answered; verifying the outcome"))
-            uow.commit()
 
 
 def _load_waiting(uow: UnitOfWork, after: Job | None) -> _Waiting:

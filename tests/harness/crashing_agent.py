@@ -82,9 +82,16 @@ class CrashingStore:
     def on_jobs_due(self, wake: Callable[[frozenset[JobKind]], None]) -> None:
         self._store.on_jobs_due = wake
 
-    async def run(self, work: Callable[[UnitOfWork], Any]) -> Any:
+    async def transact(self, work: Callable[[UnitOfWork], Any]) -> Any:
         committed: list[str] = []
-        result = await self._store.run(lambda uow: work(CrashingUnitOfWork(uow, self._crash_point, committed)))
+
+        def watched(uow: UnitOfWork) -> Any:
+            crashing = CrashingUnitOfWork(uow, self._crash_point)
+            result = work(crashing)  # type: ignore[arg-type]  # it is a unit of work in all that is used of it
+            committed.extend(crashing.about_to_commit())
+            return result
+
+        result = await self._store.transact(watched)
         for name in committed:  # only now it lasts: SQLite commits the units of work together that wait at the same time
             self._crash_point.reach(f"after commit {name}")
         return result
@@ -94,24 +101,21 @@ class CrashingStore:
 
 
 class CrashingUnitOfWork:
-    """A unit of work that names its commit by what was written in it last, and by the uploads that it records as confirmed; the
-    names of its commits go to `committed`.
-    """
+    """A unit of work that names its commit by what was written in it last, and by the uploads that it records as confirmed."""
 
-    def __init__(self, uow: UnitOfWork, crash_point: CrashPoint, committed: list[str]) -> None:
-        self._uow, self._crash_point, self._committed, self.last_write = uow, crash_point, committed, ""
+    def __init__(self, uow: UnitOfWork, crash_point: CrashPoint) -> None:
+        self._uow, self._crash_point, self.last_write = uow, crash_point, ""
         self.confirmed: dict[str, None] = {}
         self.orders = ObservedRepository(uow.orders, self._order)
         self.jobs = ObservedRepository(uow.jobs, self._job)
         self.reports = ObservedRepository(uow.reports, self._report)
         self.uploads = ObservedRepository(uow.uploads, self._upload)
 
-    def commit(self) -> None:
+    def about_to_commit(self) -> list[str]:
         names = [*self.confirmed, *([self.last_write] if self.last_write else [])]
         for name in names:
             self._crash_point.reach(f"before commit {name}")
-        self._uow.commit()
-        self._committed.extend(names)
+        return names
 
     def _order(self, method: str, _: Any) -> None:
         if method == "add_new":

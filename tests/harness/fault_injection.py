@@ -111,9 +111,9 @@ class FaultyStore:
         self._injector = injector
         self.health = store.health
 
-    async def run(self, work: Callable[[UnitOfWork], T]) -> T:
+    async def transact(self, work: Callable[[UnitOfWork], T]) -> T:
         await self._injector.checkpoint("before the store")
-        result = await self._store.run(work)
+        result = await self._store.transact(work)
         await self._injector.checkpoint("after the store")
         return result
 

@@ -140,7 +140,7 @@ class OrderRun:
                 for key in keys
             )
 
-        return await store.run(look)
+        return await store.transact(look)
 
     async def ends(self) -> list[OrderEnd]:
         """What became of each order, in the order in which they were placed."""
@@ -154,7 +154,7 @@ class OrderRun:
             item = world.item_of(line)
             lines.append((item, str(line["status"]), len(line.get("output", ()))))
             told += [(item, *each) for each in reports.get(_id_of(line["basedOn"][0]), ())]
-        known = task in await world.store.run(lambda uow: uow.orders.existing([task]))
+        known = task in await world.store.transact(lambda uow: uow.orders.existing([task]))
         state = (await world.stored_order(task))[0].state.value if known else "unseen"
         waiting = tuple(sorted(each.state.value for each in await world.jobs(task)))
         status = str(world.get_task(task)["status"])

@@ -206,7 +206,7 @@ class Laboratory:
     async def reports(self) -> list[ReportRecord]:
         with closing(sqlite3.connect(self.database)) as connection:
             keys = [ReportKey(key) for (key,) in connection.execute("SELECT key FROM reports ORDER BY sequence")]
-        return await self.world.store.run(lambda uow: [uow.reports.get_for_update(key) for key in keys])
+        return await self.world.store.transact(lambda uow: [uow.reports.get_for_update(key) for key in keys])
 
     def read_by_clinic(self) -> dict[str, str]:
         """The values that the clinic reads, by the names of their orders."""

@@ -218,7 +218,7 @@ class ResultsBench:
         await self.run_until_idle()
 
     async def open_alerts(self) -> tuple[Alert, ...]:
-        return await self.store.run(lambda uow: uow.alerts.all_open())
+        return await self.store.transact(lambda uow: uow.alerts.all_open())
 
     async def values(self, name: str = "hb") -> list[str]:
         """Every value that the service ever had of an observation of the report `rep`, oldest first."""
@@ -229,25 +229,24 @@ class ResultsBench:
         return [each["status"] for each in await self.resource_versions(kind, f"RORDER.rep{name}")]
 
     async def get_report(self, message: str) -> ReportRecord:
-        return await self.store.run(lambda uow: uow.reports.get_for_update(report_key("lis", message)))
+        return await self.store.transact(lambda uow: uow.reports.get_for_update(report_key("lis", message)))
 
     async def report_states(self) -> list[ReportState]:
         return [(await self.get_report(f"m{number}")).state for number in range(1, self.message_count + 1)]
 
     async def jobs(self, *, open_only: bool = True) -> tuple[Job, ...]:
-        return await self.store.run(lambda uow: uow.jobs.list_for_order(self.order.key, open_only=open_only))
+        return await self.store.transact(lambda uow: uow.jobs.list_for_order(self.order.key, open_only=open_only))
 
     async def know_patient(self, **patient: Any) -> None:
         """Write who the patient of the order is, as `OrderPatient` has it, into the vault."""
 
         def write(uow: Any) -> None:
             uow.vault.save_identity(self.order.key, pack_identity(b"[]", exact_json.dumps(patient)), at=NOW)
-            uow.commit()
 
-        await self.store.run(write)
+        await self.store.transact(write)
 
     async def get_order(self) -> OrderRecord:
-        return await self.store.run(lambda uow: uow.orders.get_for_update(self.order.key))
+        return await self.store.transact(lambda uow: uow.orders.get_for_update(self.order.key))
 
     async def clinic_reports(self) -> list[ReceivedReport]:
         return await read_reports(self.partner, self.placed)
@@ -259,9 +258,8 @@ class ResultsBench:
         def write(uow: Any) -> None:
             (part,) = uow.orders.work_orders(self.order.key)
             uow.orders.save_work_order(replace(part, **changes))
-            uow.commit()
 
-        await self.store.run(write)
+        await self.store.transact(write)
 
     async def withdraw(self, *lines: LineKey) -> None:
         """Let the partner withdraw these lines, or the whole order, as the worker notices it."""
@@ -272,13 +270,12 @@ class ResultsBench:
             if not lines:
                 text = "the order-level Task was set to cancelled by somebody else"
                 withdraw_order(uow, self.order.key, self.clock.now(), text, "cancelled")
-            uow.commit()
 
-        await self.store.run(write)
+        await self.store.transact(write)
         await self.run_until_idle()
 
     async def line_states(self) -> list[str]:
-        return [line.state.value for line in await self.store.run(lambda uow: uow.orders.lines(self.order.key))]
+        return [line.state.value for line in await self.store.transact(lambda uow: uow.orders.lines(self.order.key))]
 
     def event_texts(self, action: str) -> list[str]:
         return [event.text for event in self.store.records(Event) if event.action == action]
@@ -462,6 +459,5 @@ async def _store_submitted_order(bench: ResultsBench) -> None:
 
     def write(uow: Any) -> None:
         put_order(uow, order, lines, {bench.order.barcode: bench.line_key(0)}, specimen, bench.order.accession)
-        uow.commit()
 
-    await bench.store.run(write)
+    await bench.store.transact(write)

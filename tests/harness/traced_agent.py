@@ -191,7 +191,7 @@ async def live(task: dict[str, Any]) -> int:
     try:
         store = await asyncio.to_thread(open_store, settings.store)
         if start.outages:
-            await store.run(lambda uow: record_outages(uow, start.outages, clock.now()))
+            await store.transact(lambda uow: record_outages(uow, start.outages, clock.now()))
     except StoreUnreachableError as exc:  # before anybody could wait for it: the daemon ends, and its supervisor starts it again
         print(exc, file=sys.stderr)  # noqa: T201
         return ENDED

@@ -338,9 +338,8 @@ class World:
             else:
                 cancel_lines(uow, found.order, {line: rejection}, now)
             advance_order(uow, found.order, now)
-            uow.commit()
 
-        await store.run(write)
+        await store.transact(write)
 
     # --- what can be seen from outside
 
@@ -349,11 +348,11 @@ class World:
 
     async def stored_order(self, order_task: str) -> tuple[OrderRecord, tuple[LineRecord, ...]]:
         key = self.order_key_of(order_task)
-        return await self.store.run(lambda uow: (uow.orders.get_for_update(key), uow.orders.lines(key)))
+        return await self.store.transact(lambda uow: (uow.orders.get_for_update(key), uow.orders.lines(key)))
 
     async def jobs(self, order_task: str, *, open_only: bool = True) -> tuple[Job, ...]:
         key = self.order_key_of(order_task)
-        return await self.store.run(lambda uow: uow.jobs.list_for_order(key, open_only=open_only))
+        return await self.store.transact(lambda uow: uow.jobs.list_for_order(key, open_only=open_only))
 
     async def drain(self, agent: SimulatedAgent, *, rounds: int = 60, until: timedelta | None = None) -> None:
         """Let one agent do everything that is due now or, within `until`, later."""

@@ -199,7 +199,7 @@ class _Inbox:
             await RefusedMessageDesk(self.store, self.clock, None).dismiss_all(self.source, **_WHO)  # type: ignore[arg-type]
             mend()
             await collect()
-        left = await self._told() + await self.store.run(self._waiting)
+        left = await self._told() + await self.store.transact(self._waiting)
         return Outcome(passed, seconds, told, left, self._accepted() - passed)
 
     def _accepted(self) -> int:

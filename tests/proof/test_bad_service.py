@@ -127,7 +127,7 @@ async def test_service_away_for_a_day_is_asked_once_a_minute(figures: Figures) -
     assert requests <= minutes + 1, f"{requests} requests in {minutes} minutes"
     assert sign_ins - sign_ins_at_first <= 3 * minutes, "a refresh, its repeat and a sign-in, each minute"
     assert max(poll.waits) <= _MINUTE
-    waiting = await world.store.run(
+    waiting = await world.store.transact(
         lambda uow: [each for key in run.keys for each in uow.jobs.list_for_order(key, open_only=True)]
     )
     assert len(waiting) >= 8, "what was at the laboratory, and what was seen"
@@ -139,7 +139,7 @@ async def test_service_away_for_a_day_is_asked_once_a_minute(figures: Figures) -
 
     world.service.faults.activate(FaultPlan())
     back_at, longest = world.clock.now(), 0.0
-    while await _is_alert_open(world) or await world.store.run(lambda uow: uow.jobs.failing(since=world.clock.now())):
+    while await _is_alert_open(world) or await world.store.transact(lambda uow: uow.jobs.failing(since=world.clock.now())):
         await poll.work(run, seconds=5)
         longest = (world.clock.now() - back_at).total_seconds()
         assert longest <= _MINUTE, "the outage lasts longer than a minute after the service is back"
@@ -202,10 +202,9 @@ async def _store_first_token(database: str, key: str) -> None:
 
     def write(uow: UnitOfWork) -> None:
         uow.oauth_tokens.add(token)
-        uow.commit()
 
     store = Store(database, Cipher(key))
-    await store.run(write)
+    await store.transact(write)
     await store.close()
 
 

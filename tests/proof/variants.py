@@ -85,13 +85,13 @@ disk_error_is_no_outage: takes an error of the database's disk for a fault in wh
 == days
 result_acknowledged_before_commit: lets the laboratory's system forget a result while it is being stored
     lab_agent/workflow/result_inbox.py proof/test_days.py::test_laws_hold_after_every_step_of_every_day
-  -         new = await self.store.run(lambda uow: self._store_message(uow, message, content))
+  -         new = await self.store.transact(lambda uow: self._store_message(uow, message, content))
   +         new = True
   +
   +         async def store() -> None:
   +             for _ in range(20):
   +                 await asyncio.sleep(0)
-  +             await self.store.run(lambda uow: self._store_message(uow, message, content))
+  +             await self.store.transact(lambda uow: self._store_message(uow, message, content))
   +
   +         asyncio.ensure_future(store())
 unknown_outcome_not_verified: does again what was not answered, without a look whether it was done

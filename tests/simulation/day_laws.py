@@ -99,7 +99,7 @@ class DayLaws(Invariants):
             received = uow.reports.waiting(ReportState.RECEIVED, None, after=0, limit=100)
             return silent, [report for report in received if report.order and not _has_job(uow, report)]
 
-        silent, forgotten = await self.run.world.store.run(find)
+        silent, forgotten = await self.run.world.store.transact(find)
         assert not silent, f"waits for a person without a reason: {silent}"
         assert not forgotten, f"waits for its turn, which never comes: {forgotten}"
 
@@ -152,12 +152,12 @@ class DayLaws(Invariants):
         """Every message came to its end, and the newest version of each report is what the clinic reads."""
         store, observations = self.run.world.store, self.run.world.resources("Observation")
         shown = {each["identifier"][0]["value"]: str(each["valueQuantity"]["value"]) for each in observations}
-        waiting = await store.run(lambda uow: uow.reports.needing_operator())
+        waiting = await store.transact(lambda uow: uow.reports.needing_operator())
         assert not waiting, f"a result was not delivered: {[(each.key, each.state.value, each.reason) for each in waiting]}"
         for report, versions in self.run.laboratory.versions.items():
             newest = versions[-1]
             of = (newest.order, newest.system, newest.line)
-            records = await store.run(lambda uow, of=of: uow.reports.versions(*of))
+            records = await store.transact(lambda uow, of=of: uow.reports.versions(*of))
             if not self.run.laboratory.constant_ids:
                 assert len(records) == len(versions), f"a result is in no order, or in two: {report}"
             for each in records:

@@ -432,7 +432,7 @@ class DayRun(Simulation):
     async def _is_outdated(self, report: ReportRecord) -> bool:
         """What a person finds in the laboratory's own system: a later version of a report was sent."""
         of = (OrderKey(report.order or ""), report.source, report.report_id or "")
-        return self.laboratory.is_outdated(report, await self.world.store.run(lambda uow: uow.reports.versions(*of)))
+        return self.laboratory.is_outdated(report, await self.world.store.transact(lambda uow: uow.reports.versions(*of)))
 
     async def _decide_held(self, *, patient: bool) -> None:
         """A person who knows that a barcode was given out twice releases what is held for it."""

@@ -153,7 +153,7 @@ class Simulation:
     async def known_orders(self) -> list[SimulatedOrder]:
         """The orders that any worker saw: one that the partner ended at once is none of ours."""
         tasks = [order.task for order in self.orders]
-        known = await self.world.store.run(lambda uow: uow.orders.existing(tasks))
+        known = await self.world.store.transact(lambda uow: uow.orders.existing(tasks))
         return [order for order in self.orders if order.task in known]
 
 

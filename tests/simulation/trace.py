@@ -46,7 +46,7 @@ class TracedStore:
         self.health = store.health
         self.on_jobs_due = store.on_jobs_due
 
-    async def run(self, work: Callable[[UnitOfWork], T]) -> T:
+    async def transact(self, work: Callable[[UnitOfWork], T]) -> T:
         unit: _TracedUnitOfWork | None = None
 
         def traced(uow: UnitOfWork) -> T:
@@ -54,8 +54,8 @@ class TracedStore:
             unit = _TracedUnitOfWork(uow)
             return work(unit)  # type: ignore[arg-type]  # it is a unit of work in all that is used of it
 
-        result = await self._store.run(traced)
-        for name, written in unit.committed if unit is not None else ():
+        result = await self._store.transact(traced)
+        for name, written in unit.written if unit is not None else ():
             self._trace.note(f"{name} {' '.join(map(_tell, written))}")
             self._note_ends(written)
             for due_at in (due_at for each in written if (due_at := _due_at(each)) is not None):
@@ -78,19 +78,13 @@ class TracedStore:
 
 
 class _TracedUnitOfWork:
-    """A unit of work that remembers what was written in it until its commit."""
+    """A unit of work that remembers what was written in it."""
 
     def __init__(self, uow: UnitOfWork) -> None:
         self._uow = uow
-        self._written: list[tuple[str, tuple[Any, ...]]] = []
-        self.committed: list[tuple[str, tuple[Any, ...]]] = []
+        self.written: list[tuple[str, tuple[Any, ...]]] = []
         for name in ("orders", "jobs", "reports", "uploads", "events"):
-            setattr(self, name, _NotedWrites(getattr(uow, name), self._written))
-
-    def commit(self) -> None:
-        self._uow.commit()
-        self.committed += self._written
-        self._written.clear()
+            setattr(self, name, _NotedWrites(getattr(uow, name), self.written))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._uow, name)

@@ -67,10 +67,10 @@ class Shop:
 
     async def touch(self) -> None:
         """Let everybody read the catalogues again."""
-        await self.store.run(lambda uow: (mark_changed(uow), uow.commit()))
+        await self.store.transact(mark_changed)
 
     async def alerts(self) -> list[AlertKey]:
-        return [each.key for each in await self.store.run(lambda uow: uow.alerts.all_open())]
+        return [each.key for each in await self.store.transact(lambda uow: uow.alerts.all_open())]
 
     def leave_out(self, item: str, place: Path | None = None) -> None:
         path = (place or self.folder) / "contract_items.csv"

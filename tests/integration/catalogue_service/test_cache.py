@@ -105,7 +105,7 @@ async def test_folder_replaces_only_what_nobody_imported(
     for place, by in imported:
         await shop.import_folder(own if place == "own" else None, by=by, origin=place)
         shop.clock.advance(60)
-    in_force = await shop.store.run(lambda uow: uow.catalogues.newest())
+    in_force = await shop.store.transact(lambda uow: uow.catalogues.newest())
     match folder_holds:
         case "another":
             shop.leave_out("001.002")
@@ -114,7 +114,7 @@ async def test_folder_replaces_only_what_nobody_imported(
         case "nothing":
             shutil.rmtree(shop.folder)
     done = await shop.import_if_changed()
-    newest = await shop.store.run(lambda uow: uow.catalogues.newest())
+    newest = await shop.store.transact(lambda uow: uow.catalogues.newest())
     assert (done.state, newest == in_force) == (state, state is not ACTIVATED)
     assert done.former == (in_force.version if state is ACTIVATED and in_force else None)
 
@@ -147,7 +147,7 @@ async def test_invalid_change_keeps_version_and_opens_alert(
     shop.clock.advance(60)
     await (cache.reload() if importer == "agent" else sync.reload())
     assert cache.view() == before
-    (alert,) = await shop.store.run(lambda uow: uow.alerts.all_open())
+    (alert,) = await shop.store.transact(lambda uow: uow.alerts.all_open())
     assert (alert.key, alert.since, said in alert.detail) == (INVALID_ALERT, shop.clock.now(), True)
 
 
@@ -184,7 +184,7 @@ async def test_folder_without_effect_told_until_in_force(shop: Shop, tmp_path: P
     await shop.import_folder(own, by="anna", origin=str(own))
     cache, sync = shop.cache(), CatalogueSync(shop.store, shop.folder, shop.clock.now)
     await (cache.reload() if importer == "agent" else sync.open())
-    (alert,) = await shop.store.run(lambda uow: uow.alerts.all_open())
+    (alert,) = await shop.store.transact(lambda uow: uow.alerts.all_open())
     assert (alert.key, alert.detail) == (UNUSED_ALERT, str(shop.folder))
     if end == "imported":
         await shop.import_folder(by="anna", origin=str(shop.folder))
@@ -267,7 +267,7 @@ async def test_folder_repairs_version_that_it_holds(shop: Shop, by: str | None) 
     await shop.import_folder(by=by)
     await shop.set_content(1)
     assert [(await shop.import_if_changed(DAY)).state for _ in range(2)] == [ACTIVATED, IN_FORCE]
-    (healed,) = await shop.store.run(lambda uow: uow.catalogues.active_since(shop.clock.time))
+    (healed,) = await shop.store.transact(lambda uow: uow.catalogues.active_since(shop.clock.time))
     assert (healed.since, healed.content, healed.by) == (shop.clock.time, pack_tables(read_tables(shop.folder)), by)
 
 
@@ -283,7 +283,7 @@ async def test_folder_leaves_damaged_import_alone(shop: Shop) -> None:
 
 async def purge(shop: Shop, **days: int) -> list[str]:
     await RetentionPurger(shop.store, shop.clock, RetentionSettings.model_validate(days), HORIZON.since).run()
-    kept = await shop.store.run(lambda uow: uow.catalogues.active_since(datetime.min.replace(tzinfo=UTC)))
+    kept = await shop.store.transact(lambda uow: uow.catalogues.active_since(datetime.min.replace(tzinfo=UTC)))
     return [each.origin for each in reversed(kept)]
 
 
@@ -310,9 +310,9 @@ async def test_waiting_order_keeps_versions_of_its_time(shop: Shop) -> None:
     await shop.import_versions(*range(400, 100, -20), 40, 20, *range(12, 0, -1))
     given: dict[str, Any] = {"key": OrderKey("R1"), "task_id": ResourceId("t1"), "state": OrderState.HELD, "changed_at": now}
     order = OrderRecord(seen_at=now - 130 * DAY, **given)
-    await shop.store.run(lambda uow: (uow.orders.add(order), uow.commit()))
+    await shop.store.transact(lambda uow: uow.orders.add(order))
     kept = await purge(shop, catalogue_days=1)
     assert kept[0] == "140"  # in force eight days before it was seen
     assert len((await shop.loaded()).versions) == len(kept)
-    await shop.store.run(lambda uow: (uow.orders.save(replace(order, state=OrderState.REJECTED)), uow.commit()))
+    await shop.store.transact(lambda uow: uow.orders.save(replace(order, state=OrderState.REJECTED)))
     assert await purge(shop, catalogue_days=1) == [str(age) for age in range(10, 0, -1)]

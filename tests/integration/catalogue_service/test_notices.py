@@ -92,7 +92,7 @@ async def test_status_of_test_listed_by_contract(shop: Shop) -> None:
 async def test_unreadable_catalogue_gives_staleness_warning_until_readable(shop: Shop, tmp_path: Path) -> None:
     await import_with(shop, tmp_path / "new", ",stopped,")
     board, now = NoticeBoard(shop.store), shop.clock.now()
-    newer, older = [each.content for each in await shop.store.run(lambda uow: uow.catalogues.active_since(now - DAY))]
+    newer, older = [each.content for each in await shop.store.transact(lambda uow: uow.catalogues.active_since(now - DAY))]
     for number in (1, 2):
         await shop.set_content(number)
     seen = await board.load_overview(now)

@@ -104,14 +104,12 @@ class LaboratoryFolder:
 
     def write(self, work: Callable[[UnitOfWork], T]) -> T:
         def committed(uow: UnitOfWork) -> T:
-            result = work(uow)
-            uow.commit()
-            return result
+            return work(uow)
 
         async def whole() -> T:
             store = Store(self.url, Cipher(KEY))
             try:
-                return await store.run(committed)
+                return await store.transact(committed)
             finally:
                 await store.close()
 

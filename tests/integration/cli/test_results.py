@@ -55,7 +55,7 @@ def arrive(lab: Any, name: str, code: str, order: str = ORDER) -> ReportKey:
     report = LabReport(report_id=name, status=ReportStatus.FINAL, order=order, effective=NOW, issued=NOW, observations=(value,))
 
     class Once:
-        async def run(self, work: Any) -> Any:
+        async def transact(self, work: Any) -> Any:
             return await asyncio.to_thread(lab.write, work)
 
     asyncio.run(StoreInbox(Once(), VirtualClock(NOW), "folder").accept(name, report))  # type: ignore[arg-type]

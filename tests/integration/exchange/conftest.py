@@ -54,7 +54,7 @@ class FakeTokenStore:
         self.oauth_tokens = FakeTokenRepository()
         self.failures: list[Exception] = []
 
-    async def run(self, work: Callable[[Any], Any]) -> Any:
+    async def transact(self, work: Callable[[Any], Any]) -> Any:
         if self.failures:
             raise self.failures.pop(0)
         return work(self)

@@ -320,7 +320,7 @@ async def test_token_that_is_rejected_at_once_is_renewed_again(make_tokens: Make
     """It may be used, and rejected, before its renewal has ended: in the very moment, before anybody hears of the end."""
     route.side_effect = [answer(2), answer(3)]
     tokens, old = await signed_in(make_tokens, store, **CODE)
-    run, late = store.run, list[asyncio.Task[Credential]]()
+    run, late = store.transact, list[asyncio.Task[Credential]]()
 
     async def run_and_reject(work: Callable[[Any], Any]) -> Any:
         found = await run(work)
@@ -328,7 +328,7 @@ async def test_token_that_is_rejected_at_once_is_renewed_again(make_tokens: Make
             late.append(asyncio.create_task(tokens.renew_credential(Credential("Bearer t2", 2))))
         return found
 
-    store.run = run_and_reject
+    store.transact = run_and_reject
     assert (await tokens.renew_credential(old)).header == "Bearer t2"
     assert (await late[0]).header == "Bearer t3"
 

@@ -76,10 +76,10 @@ class TroubledStore(Store):
     error: Exception | None = None
     failures = units = 0
 
-    async def run(self, work: Any) -> Any:
+    async def transact(self, work: Any) -> Any:
         self._fail()
         self.units += 1
-        return await super().run(work)
+        return await super().transact(work)
 
     async def run_read_only(self, work: Any) -> Any:
         self._fail()

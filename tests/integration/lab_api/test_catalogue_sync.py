@@ -72,13 +72,13 @@ class Served:
         )
 
     async def newest(self) -> CatalogueVersion:
-        found = await self.store.run(lambda uow: uow.catalogues.newest())
+        found = await self.store.transact(lambda uow: uow.catalogues.newest())
         assert found is not None
         return found
 
     async def open_alerts(self) -> list[AlertKey]:
         conditions = frozenset(ConditionId)
-        return list(await self.store.run(lambda uow: uow.alerts.open_of(conditions)))
+        return list(await self.store.transact(lambda uow: uow.alerts.open_of(conditions)))
 
     async def stop_item(self, **more: Any) -> None:
         now = self.clock.now()
@@ -227,11 +227,11 @@ async def test_fallback_version_recorded_as_active(served: Served, *, same: bool
         await served.sync().open()
         served.clock.advance(hours=1)
     assert await served.activate(None if same else tables) is True
-    kept = await served.store.run(lambda uow: uow.catalogues.active_since(began - 9 * DAY))
+    kept = await served.store.transact(lambda uow: uow.catalogues.active_since(began - 9 * DAY))
     first, second = content_version(tables), content_version(read_tables(served.folder))
     assert [each.version for each in reversed(kept)] == ([first, second] * 2 if same else [first, second, first])
     assert kept[1 if same else 0].since == began
-    assert not await served.store.run(lambda uow: uow.key_values.get("catalogue.fallback"))
+    assert not await served.store.transact(lambda uow: uow.key_values.get("catalogue.fallback"))
     assert await served.activate() is not same
 
 

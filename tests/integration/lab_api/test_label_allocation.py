@@ -80,18 +80,16 @@ async def allocating(
 
 async def is_open(store: Store, key: AlertKey) -> bool:
     alert = Alert(condition=key.condition, subject=key.subject, since=NOON, opened_at=NOON)
-    return not await store.run(lambda uow: uow.alerts.open(alert))
+    return not await store.transact(lambda uow: uow.alerts.open(alert))
 
 
 def use(uow: Any, label: str) -> int:
     used: int = uow.issued_labels.mark_used([label], "R1", at=NOON)
-    uow.commit()
     return used
 
 
 def purge(uow: Any) -> int:
     gone: int = uow.purge.baskets(before=NOON + timedelta(days=1))
-    uow.commit()
     return gone
 
 
@@ -123,7 +121,7 @@ async def test_used_label_never_allocated_again(store: TroubledStore) -> None:
             new = await api.labels(body)
             assert set(new).isdisjoint(given)
             assert await api.labels(body) == new
-            assert await store.run(partial(use, label=new[used])) == 1
+            assert await store.transact(partial(use, label=new[used])) == 1
             given += new
         assert set(await api.labels(body)).isdisjoint(given)
 
@@ -138,7 +136,7 @@ async def test_no_label_reused_after_purge_or_new_catalogue(store: TroubledStore
             assert given.isdisjoint(new)
             assert await api.labels(body) == new
             given.update(new)
-        assert await store.run(purge) == 2
+        assert await store.transact(purge) == 2
     assert len(given) == 10
 
 
@@ -273,7 +271,7 @@ async def _again_and_again(api: Allocating, store: Store, body: dict[str, Any], 
     for time in range(times):
         found.append(tuple(await api.labels(body)))
         if time % 3 == 2:
-            await store.run(partial(use, label=found[-1][time % 2]))
+            await store.transact(partial(use, label=found[-1][time % 2]))
     return found
 
 

@@ -157,9 +157,8 @@ async def test_api_that_cannot_work_is_not_taken_for_silent(store: TroubledStore
 async def test_old_catalogue_told_after_some_looks(store: TroubledStore, clock: VirtualClock) -> None:
     def activate(uow: Any) -> None:
         uow.catalogues.add(CatalogueVersion(version="newer", since=clock.now(), content=b"", origin="test"))
-        uow.commit()
 
-    await store.run(activate)
+    await store.transact(activate)
     found: list[Finding] = []
     with canned_server({"/readyz": Canned(200, SERVED)}) as port:
         probe = probes(port, store, clock)[ConditionId.API_CATALOGUE_OUTDATED]

@@ -160,9 +160,8 @@ async def test_requests_without_credentials_are_a_notice_of_their_own(refusals: 
 async def test_expired_token_named_with_its_end(refusals: Refusals) -> None:
     def add(uow: Any) -> None:
         uow.api_tokens.add(OLD)
-        uow.commit()
 
-    await refusals.store.run(add)
+    await refusals.store.transact(add)
     refusals.count(11, RefusalReason.TOKEN_EXPIRED, "partner")
     await refusals.counter.write()
     (finding,) = await refusals.probe().look()

@@ -92,9 +92,8 @@ class Office:
         def all_of_it(uow: UnitOfWork) -> None:
             for each in work:
                 each(uow)
-            uow.commit()
 
-        await self.store.run(all_of_it)
+        await self.store.transact(all_of_it)
 
     async def open(self, *alerts: Alert) -> None:
         await self.write(*(lambda uow, each=each: uow.alerts.open(each) for each in alerts))
@@ -252,11 +251,11 @@ class _FailingWrites:
             raise StoreUnreachableError
         return await self.store.run_read_only(work)
 
-    async def run(self, work: Any) -> Any:
+    async def transact(self, work: Any) -> Any:
         self.writes += 1
         if self.fail is None or self.writes in self.fail:
             raise StoreUnreachableError
-        return await self.store.run(work)
+        return await self.store.transact(work)
 
 
 # --- a real command

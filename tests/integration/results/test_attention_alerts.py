@@ -60,7 +60,7 @@ async def test_dead_lettered_delivery_keeps_alert_open_until_decided(bench: Resu
 async def test_words_of_service_sealed_and_not_logged(bench: ResultsBench, capsys: pytest.CaptureFixture[str]) -> None:
     bench.inject_faults(refused(None))
     await bench.receive(make_report())
-    said = await bench.store.run(lambda uow: uow.vault.service_messages(ORDER))
+    said = await bench.store.transact(lambda uow: uow.vault.service_messages(ORDER))
     (message,) = [each[-1].text for each in said.values()]
     diagnostics = message.partition(": ")[2]
     assert diagnostics

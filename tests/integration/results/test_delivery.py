@@ -209,7 +209,7 @@ def last_name(identifier: str) -> str:
 
 async def recorded(bench: ResultsBench) -> set[str]:
     """The observations of which the store knows that the service has them."""
-    return set(map(last_name, await bench.store.run(lambda uow: uow.uploads.find([f"{PART}.rep.{name}" for name in NAMES]))))
+    return set(map(last_name, await bench.store.transact(lambda uow: uow.uploads.find([f"{PART}.rep.{name}" for name in NAMES]))))
 
 
 async def deliver_once(bench: ResultsBench) -> Any:

@@ -42,9 +42,8 @@ async def forget_documents(bench: ResultsBench) -> None:
 
     def forget(uow: Any) -> None:
         assert uow.purge.documents(before=bench.clock.now() + timedelta(days=1)) == 1
-        uow.commit()
 
-    await bench.store.run(forget)
+    await bench.store.transact(forget)
 
 
 @pytest.mark.slow

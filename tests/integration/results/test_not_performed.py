@@ -55,9 +55,8 @@ async def cancel_first_line(bench: ResultsBench) -> None:
         line = uow.orders.line(LineKey("L0")).transition_to(LineState.CANCELLED, bench.clock.now(), ("lost",))
         uow.orders.save_line(line)
         uow.jobs.add(jobs.update_line_task(line, jobs.TASK_CANCELLED, bench.clock.now()))
-        uow.commit()
 
-    await bench.store.run(cancel)
+    await bench.store.transact(cancel)
 
 
 async def wait_a_minute(bench: ResultsBench) -> None:

@@ -36,7 +36,7 @@ async def anna(bench: ResultsBench) -> ResultsBench:
 
 
 async def reported(bench: ResultsBench, report: ReportRecord) -> bytes | None:
-    return await bench.store.run(lambda uow: uow.vault.reported_patient(report.key))
+    return await bench.store.transact(lambda uow: uow.vault.reported_patient(report.key))
 
 
 def everything_stored(bench: ResultsBench) -> str:

@@ -37,7 +37,7 @@ async def test_refused_row_is_replayed_without_repeating_the_good_one(tmp_path: 
     for _ in range(2):
         await adapter.collect()
     await adapter.stop()
-    (message,), _ = await store.run(lambda uow: uow.refused_messages.list(limit=9))
+    (message,), _ = await store.transact(lambda uow: uow.refused_messages.list(limit=9))
     desk = RefusedMessageDesk(store, clock, load(tmp_path))
     outcomes = [each.outcome for each in (await desk.preview(message.key)).parts]
     assert outcomes == [PartOutcome.ACCEPTED_BEFORE, PartOutcome.REFUSED]

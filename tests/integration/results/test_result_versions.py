@@ -150,7 +150,7 @@ FIRST_PART, NEXT_PARTS = (
     v(1, hb("1", "a"), STRANGE, **L0),
     (get(v(2, hb("2", "b"), **L1), WAITS), get(v(3, hb("3", "c"), **L2), WAITS)),
 )
-NOBODY_WAITS = same(lambda bench: bench.store.run(lambda uow: uow.reports.needing_operator()), ())
+NOBODY_WAITS = same(lambda bench: bench.store.transact(lambda uow: uow.reports.needing_operator()), ())
 NEW = {"mappings": TABLES, "left_out": "keep"}
 PARTS: dict[str, tuple[Step, ...]] = {
     "parts follow an older one that is mapped": (

@@ -142,7 +142,7 @@ async def test_dismissed_matching_dismisses_its_result(bench: ResultsBench, monk
 
     monkeypatch.setattr(ReportMatcher, "_match", broken)
     assert (await bench.receive(make_report())).state is ReportState.RECEIVED
-    (stuck,) = await bench.store.run(lambda uow: uow.jobs.needing_operator(limit=9))
+    (stuck,) = await bench.store.transact(lambda uow: uow.jobs.needing_operator(limit=9))
     await dismiss_job(bench.store, stuck.id, **bench.who)
     gone = await bench.get_report("m1")
     assert (gone.state, gone.reason) == (DISMISSED, "I asked")

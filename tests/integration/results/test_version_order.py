@@ -74,7 +74,7 @@ async def test_many_versions_behind_one_go_in_order(bench: ResultsBench, numbers
         await accept_version(bench, number)
         await bench.run_due_jobs()
     assert await bench.report_states() == [ReportState.MATCHED, *[ReportState.RECEIVED] * (len(numbers) - 1)]
-    assert await bench.store.run(lambda uow: uow.reports.needing_operator()) == ()
+    assert await bench.store.transact(lambda uow: uow.reports.needing_operator()) == ()
     bench.inject_faults()
     await bench.run_until_idle(100)
     assert await bench.values() == [str(number) for number in sorted(numbers)]

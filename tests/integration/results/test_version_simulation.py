@@ -120,7 +120,7 @@ class VersionsRun:
             await retry_job(self.bench.store, job.id, by="ann", now=self.bench.clock.now())
         for report in await self._reports():
             if report.state in REPORTS_NEEDING_OPERATOR and report.hold_reason is not HoldReason.WAITS_FOR_VERSION:
-                with_reason = await self.bench.store.run(lambda uow, key=report.key: uow.reports.get_for_update(key))
+                with_reason = await self.bench.store.transact(lambda uow, key=report.key: uow.reports.get_for_update(key))
                 if with_reason == report:
                     await self._decide_result(report, dismiss=False)
 

@@ -91,11 +91,9 @@ class StatusPages:
 
     async def write(self, work: Callable[[UnitOfWork], Any]) -> Any:
         def committed(uow: UnitOfWork) -> Any:
-            result = work(uow)
-            uow.commit()
-            return result
+            return work(uow)
 
-        return await self.context.store.run(committed)
+        return await self.context.store.transact(committed)
 
     async def records(self, *actions: AuditAction) -> list[Any]:
         """The audit; of these actions, where some are named."""

@@ -58,7 +58,7 @@ async def furnished(seeded: Any) -> tuple[Any, str, str]:
     await seeded.context.accounts.set_reveal("admin", may_reveal=True, now=now)
     content = RefusedContent(message_id="a.hl7", raw=b"MSH|no message")
     await seeded.write(lambda uow: record_refusal(uow, "folder", content, "the file is no table", now))
-    (message,), _ = await store.run(lambda uow: uow.refused_messages.list(limit=1))
+    (message,), _ = await store.transact(lambda uow: uow.refused_messages.list(limit=1))
     return seeded, key, OF_REFUSED.format(key=message.key)
 
 

@@ -165,6 +165,6 @@ async def test_result_is_shown_to_nobody_unrecorded(pages: Any, monkeypatch: pyt
     (look,) = await pages.records(AuditAction.RESULT_SHOWN)
     assert (look.actor, look.subject, look.channel) == ("viewer", key, "page")
     refuse = AsyncMock(side_effect=StoreUnreachableError("its disk is full", StoreFault.DISK_FULL))
-    monkeypatch.setattr(pages.context.store, "run", refuse)
+    monkeypatch.setattr(pages.context.store, "transact", refuse)
     assert (await client.get(f"/results/{key}")).status_code == 503
     await pages.signed_in_client(Role.OPERATOR)

@@ -375,7 +375,7 @@ async def test_no_word_leaks(world: World, pages: StatusPages, tmp_path: Path) -
         sinks.look_at_database(tmp_path / "lab.db")
         await fill_forms(pages, canaries, forms)
     sinks.look("log", log.getvalue())
-    alerts = await world.store.run(lambda uow: uow.alerts.all_open())
+    alerts = await world.store.transact(lambda uow: uow.alerts.all_open())
     told = Situation.of(alerts, None).told
     items = tuple(Item(change=Change.STARTED, condition=each) for each in told)
     message = Message(id="1", laboratory="lab", at=world.clock.now(), items=items)

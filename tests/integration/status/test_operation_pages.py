@@ -165,10 +165,10 @@ async def notices(offered: Any) -> list[Any]:
 
 async def test_stop_notice_applies_at_once_and_is_announced(offered: Any):
     client, token = await client_and_token(offered)
-    before = await offered.context.store.run(lambda uow: uow.key_values.get(CATALOGUE_CHANGE_STAMP))
+    before = await offered.context.store.transact(lambda uow: uow.key_values.get(CATALOGUE_CHANGE_STAMP))
     answer = await client.post("/turnaround", data={**STOP, "csrf_token": token, "caption": HOSTILE})
     assert (answer.status_code, answer.headers["location"]) == (303, "/turnaround?flash=stopped")
-    assert await offered.context.store.run(lambda uow: uow.key_values.get(CATALOGUE_CHANGE_STAMP)) != before
+    assert await offered.context.store.transact(lambda uow: uow.key_values.get(CATALOGUE_CHANGE_STAMP)) != before
     (notice,) = await notices(offered)
     now = offered.clock.now()
     assert (notice.item, notice.contract, notice.delay_hours, notice.caption) == ("001.001", None, None, HOSTILE)

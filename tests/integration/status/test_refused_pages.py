@@ -52,7 +52,7 @@ class Laboratory:
         await self.registry.reload()
 
     async def waiting(self, state: RefusedState = RefusedState.WAITING) -> Any:
-        found, _ = await self.pages.context.store.run(lambda uow: uow.refused_messages.list(states=(state,), limit=1000))
+        found, _ = await self.pages.context.store.transact(lambda uow: uow.refused_messages.list(states=(state,), limit=1000))
         return found
 
     async def refused(self, *messages: bytes) -> Any:

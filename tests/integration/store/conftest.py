@@ -88,11 +88,9 @@ class UnitOfWorkRunner:
 
     async def __call__(self, work: Callable[[UnitOfWork], Any]) -> Any:
         def committed(uow: UnitOfWork) -> Any:
-            result = work(uow)
-            uow.commit()
-            return result
+            return work(uow)
 
-        return await self.store.run(committed)
+        return await self.store.transact(committed)
 
     async def claim(self, *, now: datetime = NOW, limit: int = 100, owner: str = "one", **options: Any) -> tuple[Job, ...]:
         """Claim as a worker does: first it takes jobs from those that are gone."""

@@ -36,9 +36,8 @@ async def add(store, *entries):
     def work(uow):
         for each in entries:
             uow.audit.add(each)
-        uow.commit()
 
-    await store.run(work)
+    await store.transact(work)
 
 
 async def records(store):
@@ -77,8 +76,8 @@ async def test_records_are_numbered_and_whole(filled, cipher):
         raise StoreError("undone")
 
     with pytest.raises(StoreError, match="undone"):
-        await filled.run(fails)
-    await filled.run(lambda uow: uow.audit.add(entry("without a commit")))
+        await filled.transact(fails)
+    await filled.rehearse(lambda uow: uow.audit.add(entry("rehearsed")))
     await add(filled, entry("6"))
     assert [each.number for each in await records(filled)] == [1, 2, 3, 4, 5, 6]
     found = await verdict(filled, cipher)
@@ -205,7 +204,7 @@ async def test_mark_follows_each_record_and_never_goes_back(sql_url, cipher, tmp
     await add(store, entry(), entry())
     known = mark.read()
     assert known == await store.read(lambda connection: head_mark(connection, cipher))
-    await store.run(lambda uow: uow.commit())
+    await store.transact(lambda _: None)
     assert mark.read() == known
     mark.advance(type(known)(known.instance, 1, "older"))
     assert mark.read() == known

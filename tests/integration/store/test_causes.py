@@ -174,7 +174,7 @@ async def test_held_orders_of_a_cause_are_assessed_now(store: Store) -> None:
     assert (await operator_held_groups.preview_assessment(store, RULE)).number == HELD
     outcome = await operator_held_groups.assess_held_orders(store, RULE, by="anna", now=NOW)
     assert outcome.done == HELD
-    due = await store.run(lambda uow: uow.jobs.pending([JobKind.FETCH_ORDER], now=NOW))
+    due = await store.transact(lambda uow: uow.jobs.pending([JobKind.FETCH_ORDER], now=NOW))
     assert due.kinds == {JobKind.FETCH_ORDER}
     repeated = await operator_held_groups.assess_held_orders(store, RULE, by="anna", now=NOW)
     assert (repeated.done, [each.number for each in repeated.left_out]) == (0, [HELD])

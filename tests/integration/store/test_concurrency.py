@@ -165,7 +165,7 @@ def _die_in_the_middle(url, key):
         uow.orders.existing(["t1"])  # what was written is sent
         os.kill(os.getpid(), signal.SIGKILL)
 
-    asyncio.run(Store(url, Cipher(key)).run(work))
+    asyncio.run(Store(url, Cipher(key)).transact(work))
 
 
 async def test_kill_mid_transaction_leaves_nothing_partial(transact, sql_url, key, factory):
@@ -207,10 +207,10 @@ async def test_write_waits_for_another_process(sqlite_url, cipher):
     store = Store(sqlite_url, cipher)
     with closing(sqlite3.connect(path, isolation_level=None, check_same_thread=False)) as other:
         other.execute("BEGIN IMMEDIATE")
-        waiting = asyncio.create_task(store.run(lambda uow: (uow.key_values.set("a", "b"), uow.commit())))
+        waiting = asyncio.create_task(store.transact(lambda uow: uow.key_values.set("a", "b")))
         threading.Timer(0.3, lambda: other.execute("COMMIT")).start()
         await asyncio.wait_for(waiting, DEADLINE)
-    assert await store.run(lambda uow: uow.key_values.get("a")) == "b"
+    assert await store.transact(lambda uow: uow.key_values.get("a")) == "b"
     await store.close()
 
 
@@ -228,13 +228,12 @@ TRIPLES = textwrap.dedent("""
         uow.orders.add_line(LineRecord(key=f"L{name}", order=f"R{name}", task_id=f"lt{name}", changed_at=now))
         job = {"dedup_key": name, "ordering_key": name, "target": "s", "order": f"R{name}", "due_at": now}
         uow.jobs.add(NewJob(kind=JobKind.FETCH_ORDER, **job))
-        uow.commit()
 
     async def main():
         store = Store(sys.argv[1], Cipher(sys.argv[2]))
         for number in range(100_000):
             name = f"{sys.argv[3]}-{number}"
-            await store.run(lambda uow: triple(uow, name))
+            await store.transact(lambda uow: triple(uow, name))
             print(name, flush=True)
 
     asyncio.run(main())

@@ -21,18 +21,16 @@ from tests.integration.store.conftest import LEASE, NOW
 HOUR = timedelta(hours=1)
 
 
-async def test_only_what_was_committed_is_kept(store, transact):
-    def commits_twice(uow):
-        for number in "12":
-            uow.key_values.set(number, "kept")
-            uow.commit()
-        uow.key_values.set("3", "lost")
+async def test_only_what_ends_well_is_kept(store, transact):
+    def fails(uow):
+        uow.key_values.set("1", "lost")
         raise ZeroDivisionError
 
-    await store.run(lambda uow: uow.key_values.set("4", "without a commit"))
+    await store.rehearse(lambda uow: uow.key_values.set("2", "rehearsed"))
+    await store.transact(lambda uow: uow.key_values.set("3", "kept"))
     with pytest.raises(ZeroDivisionError):
-        await store.run(commits_twice)
-    assert await transact(lambda uow: [uow.key_values.get(key) for key in "1234"]) == ["kept", "kept", None, None]
+        await store.transact(fails)
+    assert await transact(lambda uow: [uow.key_values.get(key) for key in "123"]) == [None, None, "kept"]
 
 
 async def test_event_is_added_once_since_then(transact):

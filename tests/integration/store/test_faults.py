@@ -23,7 +23,6 @@ from tests.integration.store.conftest import NOW
 
 def _note(uow):
     uow.key_values.set("a", "b")
-    uow.commit()
 
 
 # --- connections to PostgreSQL
@@ -32,7 +31,7 @@ def _note(uow):
 @pytest.fixture
 async def postgres_store(postgres_empty_url, cipher):
     store = Store(postgres_empty_url, cipher)
-    await store.run(_note)
+    await store.transact(_note)
     yield store
     await store.close()
 
@@ -48,7 +47,7 @@ def cut(postgres_empty_url):
 
 
 async def test_connections_cut_between_units_of_work_are_replaced(postgres_store, cut):
-    for read in (postgres_store.run, postgres_store.run_read_only):
+    for read in (postgres_store.transact, postgres_store.run_read_only):
         assert await read(lambda uow: uow.key_values.get("a")) == "b"  # that connection is kept
         await asyncio.to_thread(cut)
         assert await read(lambda uow: uow.key_values.get("a")) == "b"
@@ -62,7 +61,6 @@ async def test_connection_cut_mid_transaction_is_temporary_error(postgres_store,
         if when == "after a write":
             uow.key_values.set("a", "c")
             cut()
-            uow.commit()
         uow.key_values.get("a")
         cut()
         with suppress(Exception) if when.endswith("unheard") else nullcontext():
@@ -70,12 +68,12 @@ async def test_connection_cut_mid_transaction_is_temporary_error(postgres_store,
         return uow.key_values.get("c")
 
     with pytest.raises(StoreUnreachableError, match="nothing was written"):
-        await postgres_store.run(work)
-    assert await postgres_store.run(lambda uow: uow.key_values.get("a")) == "b"
+        await postgres_store.transact(work)
+    assert await postgres_store.transact(lambda uow: uow.key_values.get("a")) == "b"
 
 
 async def test_deadlock_is_temporary_error(postgres_store, factory):
-    await postgres_store.run(lambda uow: (uow.orders.add_new([factory.order("R1"), factory.order("R2")]), uow.commit()))
+    await postgres_store.transact(lambda uow: uow.orders.add_new([factory.order("R1"), factory.order("R2")]))
     meet = asyncio.Barrier(2)
     loop = asyncio.get_running_loop()
 
@@ -83,10 +81,11 @@ async def test_deadlock_is_temporary_error(postgres_store, factory):
         uow.orders.get_for_update(keys[0])
         asyncio.run_coroutine_threadsafe(meet.wait(), loop).result(30)
         uow.orders.get_for_update(keys[1])
-        uow.commit()
 
     orders = [("R1", "R2"), ("R2", "R1")]
-    found = await asyncio.gather(*(postgres_store.run(lambda uow, k=k: work(uow, k)) for k in orders), return_exceptions=True)
+    found = await asyncio.gather(
+        *(postgres_store.transact(lambda uow, k=k: work(uow, k)) for k in orders), return_exceptions=True
+    )
     assert sorted(type(each) for each in found if each) == [StoreConflictError]
 
 
@@ -103,10 +102,9 @@ def work(uow):
     os.kill(os.getpid(), signal.SIGSTOP)
     sys.stdin.readline()  # this thread may go on for a moment before all of them stand still
     uow.key_values.set("b", "late")
-    uow.commit()
 
 try:
-    asyncio.run(Store(sys.argv[1], Cipher(sys.argv[2])).run(work))
+    asyncio.run(Store(sys.argv[1], Cipher(sys.argv[2])).transact(work))
 except StoreUnreachableError as exc:
     print("refused", exc, flush=True)
 """
@@ -119,13 +117,13 @@ async def test_process_that_stands_still_in_a_transaction_loses_its_locks(postgr
     with subprocess.Popen(command, stdin=PIPE, stdout=PIPE, stderr=PIPE) as still:  # noqa: ASYNC220 - it starts at once
         try:
             assert still.stdout.readline() == b"locked\n"
-            await asyncio.wait_for(postgres_store.run(_note), DEADLINE)
+            await asyncio.wait_for(postgres_store.transact(_note), DEADLINE)
             still.send_signal(signal.SIGCONT)
             told, errors = await asyncio.to_thread(still.communicate, b"go on\n")
         finally:
             still.kill()
     assert b"refused" in told, (still.returncode, errors[-3000:])
-    assert await postgres_store.run(lambda uow: (uow.key_values.get("a"), uow.key_values.get("b"))) == ("b", None)
+    assert await postgres_store.transact(lambda uow: (uow.key_values.get("a"), uow.key_values.get("b"))) == ("b", None)
 
 
 @pytest.mark.parametrize(
@@ -153,11 +151,11 @@ async def test_lock_held_too_long_is_temporary_error(sqlite_store, sqlite_url):
     """Of all units of work that wait."""
     with closing(sqlite3.connect(sqlite_url.removeprefix("sqlite:///"), isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
-        found = await asyncio.gather(*(sqlite_store.run(_note) for _ in range(5)), return_exceptions=True)
+        found = await asyncio.gather(*(sqlite_store.transact(_note) for _ in range(5)), return_exceptions=True)
         other.execute("ROLLBACK")
     assert {type(each) for each in found} == {StoreUnreachableError}
     assert all("locked by another program" in str(each) for each in found)
-    await sqlite_store.run(_note)
+    await sqlite_store.transact(_note)
 
     def pragmas(connection):
         return [connection.exec_driver_sql(f"PRAGMA {name}").scalar() for name in ("journal_mode", "synchronous", "foreign_keys")]
@@ -168,7 +166,7 @@ async def test_lock_held_too_long_is_temporary_error(sqlite_store, sqlite_url):
 async def test_opening_a_store_creates_no_file(tmp_path, cipher):
     store = Store(f"sqlite:///{tmp_path / 'lab.db'}", cipher)
     with pytest.raises(StoreUnreachableError, match="its file cannot be opened"):
-        await store.run(_note)
+        await store.transact(_note)
     await store.close()
     assert list(tmp_path.iterdir()) == []
 
@@ -176,16 +174,15 @@ async def test_opening_a_store_creates_no_file(tmp_path, cipher):
 async def test_damaged_file_is_reported(sqlite_store, sqlite_url):
     await asyncio.to_thread(Path(sqlite_url.removeprefix("sqlite:///")).write_bytes, b"nothing of ours " * 1000)
     with pytest.raises(StoreError, match="restore a backup"):
-        await sqlite_store.run(_note)
+        await sqlite_store.transact(_note)
 
 
 async def test_encrypted_content_is_not_readable_in_file(sqlite_store, sqlite_url):
     def work(uow):
         uow.vault.save_identity("R1", b"Ivanova-Petrova", at=NOW)
         uow.vault.save_document(b"%PDF-secret-words", "application/pdf", at=NOW)
-        uow.commit()
 
-    await sqlite_store.run(work)
+    await sqlite_store.transact(work)
     folder = Path(sqlite_url.removeprefix("sqlite:///")).parent
     written = b"".join(path.read_bytes() for path in folder.iterdir())
     assert [text in written for text in (b"application/pdf", b"Petrova", b"secret-words")] == [True, False, False]

@@ -37,7 +37,7 @@ async def sqlite_store(sqlite_url, cipher, monkeypatch):
     """On a busy machine too, a transaction takes up all that comes while it runs."""
     monkeypatch.setattr("lab_agent.store.group_commit._MAX_SECONDS", DEADLINE)
     store = Store(sqlite_url, cipher)
-    await store.run(lambda uow: uow.key_values.get("opened"))
+    await store.transact(lambda uow: uow.key_values.get("opened"))
     yield store
     await store.close()
 
@@ -45,7 +45,7 @@ async def sqlite_store(sqlite_url, cipher, monkeypatch):
 async def run_together(store, *works):
     """Run units of work that all wait when the thread becomes free; gives their results and errors."""
     async with begun(store) as first:
-        waiting = [asyncio.create_task(store.run(work)) for work in works]
+        waiting = [asyncio.create_task(store.transact(work)) for work in works]
         await asyncio.sleep(0)
     return (await asyncio.gather(first, *waiting, return_exceptions=True))[1:]
 
@@ -53,7 +53,6 @@ async def run_together(store, *works):
 def setting(key, value="set"):
     def work(uow):
         uow.key_values.set(key, value)
-        uow.commit()
 
     return work
 
@@ -70,7 +69,7 @@ async def test_waiting_units_share_one_commit(sqlite_store):
 
 
 async def test_failing_unit_leaves_nothing_and_disturbs_nobody(sqlite_store, factory):
-    """The first of all, one in the middle, one that does not commit, and what is done after a commit."""
+    """The first of all, one in the middle, and one that is only rehearsed."""
 
     def fails(uow):
         uow.key_values.set("failing", "set")
@@ -78,21 +77,17 @@ async def test_failing_unit_leaves_nothing_and_disturbs_nobody(sqlite_store, fac
         uow.events.add(Event(order="R1", at=factory.now, action="a", text="t"))
         raise ZeroDivisionError
 
-    def works_on(uow):
-        setting("kept")(uow)
-        uow.key_values.set("lost", "set")
-        uow.orders.add(factory.order("R1"))
-
-    def forgets(uow):
-        uow.key_values.set("forgotten", "set")
-
-    works = [fails, setting("a"), fails, works_on, forgets, setting("b")]
+    works = [fails, setting("a"), fails, setting("kept"), setting("b")]
+    rehearsed = asyncio.create_task(
+        sqlite_store.rehearse(lambda uow: (setting("rehearsed")(uow), uow.key_values.get("rehearsed")))
+    )
     found = await run_together(sqlite_store, *works)
     assert [isinstance(each, ZeroDivisionError) for each in found] == [work is fails for work in works]
+    assert (await rehearsed)[1] == "set"
     assert await values(sqlite_store, "a", "kept", "b") == ("set", "set", "set")
-    assert await values(sqlite_store, "failing", "lost", "forgotten") == (None, None, None)
+    assert await values(sqlite_store, "failing", "rehearsed") == (None, None)
     with pytest.raises(StoreError):
-        await sqlite_store.run(lambda uow: uow.orders.get_for_update("R1"))
+        await sqlite_store.transact(lambda uow: uow.orders.get_for_update("R1"))
 
 
 async def test_later_unit_sees_what_an_earlier_one_wrote(sqlite_store, factory):
@@ -100,7 +95,6 @@ async def test_later_unit_sees_what_an_earlier_one_wrote(sqlite_store, factory):
 
     def adds(uow):
         uow.orders.add(order)
-        uow.commit()
 
     found = await run_together(sqlite_store, adds, adds, lambda uow: uow.orders.get_for_update("R1"))
     assert isinstance(found[1], AlreadyExistsError)
@@ -111,7 +105,6 @@ async def test_error_at_the_flush_is_of_its_unit(sqlite_store, factory):
     def adds_line_of_nothing(uow):
         uow.key_values.set("lost", "set")
         uow.orders.add_line(factory.line("R-none"))
-        uow.commit()
 
     found = await run_together(sqlite_store, setting("a"), adds_line_of_nothing, setting("b"))
     assert [type(each) for each in found] == [type(None), StoreError, type(None)]
@@ -123,8 +116,7 @@ async def test_failed_flush_cannot_be_committed_in_part(sqlite_store, factory):
         uow.orders.save(factory.order("R-none"))
         uow.key_values.set("lost", "set")
         with pytest.raises(StoreError):
-            uow.commit()
-        uow.commit()
+            uow._session.flush()
 
     assert isinstance((await run_together(sqlite_store, insists))[0], StoreError)
     assert await values(sqlite_store, "lost") == (None,)
@@ -149,7 +141,7 @@ async def test_failed_common_commit_fails_all(sqlite_store):
         found = await run_together(sqlite_store, setting("a"), lambda uow: uow.key_values.get("a"), setting("b"), lambda _: 1 / 0)
     assert {type(each) for each in found} == {StoreUnreachableError}
     assert await values(sqlite_store, "a", "b") == (None, None)
-    await sqlite_store.run(setting("c"))
+    await sqlite_store.transact(setting("c"))
     assert await values(sqlite_store, "c") == ("set",)
 
 
@@ -161,7 +153,6 @@ async def test_full_disk_fails_the_group_and_leaves_nothing(sqlite_store):
         pages = connection.scalar(text("PRAGMA page_count"))
         connection.execute(text(f"PRAGMA max_page_count={pages + 1}"))
         uow.key_values.set("large", "x" * 10_000_000)
-        uow.commit()
 
     found = await run_together(sqlite_store, setting("a"), fills_the_disk, setting("b"))
     assert [type(each) for each in found] == [StoreUnreachableError] * 3
@@ -170,11 +161,11 @@ async def test_full_disk_fails_the_group_and_leaves_nothing(sqlite_store):
 
 async def test_cancelled_caller_is_not_run_once_it_waits(sqlite_store):
     async with begun(sqlite_store):
-        cancelled = asyncio.create_task(sqlite_store.run(setting("cancelled")))
+        cancelled = asyncio.create_task(sqlite_store.transact(setting("cancelled")))
         await asyncio.sleep(0)
         cancelled.cancel()
         await asyncio.sleep(0)
-        kept = asyncio.create_task(sqlite_store.run(setting("kept")))
+        kept = asyncio.create_task(sqlite_store.transact(setting("kept")))
     await kept
     assert await values(sqlite_store, "cancelled", "kept") == (None, "set")
 
@@ -184,19 +175,19 @@ async def test_work_runs_in_the_context_of_its_caller(sqlite_store):
 
     async def call(value):
         name.set(value)
-        return await sqlite_store.run(lambda _: name.get())
+        return await sqlite_store.transact(lambda _: name.get())
 
     assert await asyncio.gather(call("a"), call("b")) == ["a", "b"]
 
 
 async def test_close_lets_waiting_units_end(sqlite_url, cipher):
     store = Store(sqlite_url, cipher)
-    waiting = [asyncio.create_task(store.run(setting(f"k{number}"))) for number in range(200)]
+    waiting = [asyncio.create_task(store.transact(setting(f"k{number}"))) for number in range(200)]
     await asyncio.sleep(0)
     await store.close()
     await asyncio.gather(*waiting)
     with pytest.raises(RuntimeError):
-        await store.run(setting("late"))
+        await store.transact(setting("late"))
 
 
 # --- units of work together leave what they leave one by one
@@ -228,21 +219,14 @@ _STEPS = {
         uow.key_values.get(it.key),
     ),
     "read_line": lambda uow, it: (uow.orders.line(f"L{it.number}"), uow.orders.by_barcode("shared", "lis")),
-    "commit": lambda uow, it: uow.commit(),
     "fail": lambda uow, it: 1 / 0,
 }
 _STEP = st.tuples(st.sampled_from(list(_STEPS)), st.sampled_from(["R1", "R2"]), st.integers(0, 3))
-_UNITS = st.lists(st.tuples(st.lists(_STEP, max_size=8), st.booleans()), min_size=1, max_size=6)
+_UNITS = st.lists(st.lists(_STEP, max_size=8), min_size=1, max_size=6)
 
 
-def make_unit(steps, commits, factory):
-    def work(uow):
-        seen = [_STEPS[step](uow, records_of(factory, step, key, number)) for step, key, number in steps]
-        if commits:
-            uow.commit()
-        return seen
-
-    return work
+def make_unit(steps, factory):
+    return lambda uow: [_STEPS[step](uow, records_of(factory, step, key, number)) for step, key, number in steps]
 
 
 def records_of(make, step, key, number):
@@ -289,9 +273,9 @@ def described(found):
 async def test_units_together_leave_what_they_leave_one_by_one(units, tmp_path, cipher):
     factory = RecordFactory()
     stores = [Store(create_database(tmp_path / name), cipher) for name in ("together", "alone")]
-    works = [make_unit(steps, commits, factory) for steps, commits in units]
+    works = [make_unit(steps, factory) for steps in units]
     together = await run_together(stores[0], *works)
-    alone = [(await asyncio.gather(stores[1].run(work), return_exceptions=True))[0] for work in works]
+    alone = [(await asyncio.gather(stores[1].transact(work), return_exceptions=True))[0] for work in works]
     after = [await contents(store) for store in stores]
     for store in stores:
         await store.close()
@@ -334,7 +318,7 @@ async def contended_store(sqlite_url, cipher, monkeypatch, other_program):
     monkeypatch.setattr(engine, "_BUSY_SECONDS", 0.1)
     monkeypatch.setattr(engine, "_begin_writing", lambda connection: (other_program.before_begin(), begin(connection)))
     store = Store(sqlite_url, cipher)
-    await store.run(lambda uow: uow.key_values.get("opened"))
+    await store.transact(lambda uow: uow.key_values.get("opened"))
     yield store
     await store.close()
 
@@ -342,12 +326,13 @@ async def contended_store(sqlite_url, cipher, monkeypatch, other_program):
 async def run_against(store, other_program, *works):
     """Run units of work together; another program has SQLite's lock after the first of them, until the third.
 
-    The first is a claim that finds nothing: what it sent is rolled back, and the lock is free for a moment.
+    The first sends something and fails: that is rolled back, and the lock is free for a moment.
     """
 
     def claim(uow):
         uow.jobs.claim({frozenset(JobKind): 1}, owner="one", now=NOW, lease=LEASE)
         other_program.eager = True
+        raise ZeroDivisionError
 
     found = await run_together(store, claim, lambda uow: uow.key_values.get("x"), other_program.release, *works)
     other_program.release()
@@ -364,7 +349,7 @@ async def test_unit_that_fails_after_a_failed_begin_leaves_nothing(contended_sto
     found = await run_against(contended_store, other_program, fails)
     assert StoreUnreachableError in map(type, found)
     assert await values(contended_store, "failing") == (None,)
-    await contended_store.run(setting("after"))
+    await contended_store.transact(setting("after"))
     assert await values(contended_store, "after") == ("set",)
 
 
@@ -411,7 +396,6 @@ async def test_each_loop_hears_once_what_a_transaction_made_due(contended_store,
 
     def adds(uow):
         uow.jobs.add(factory.job())
-        uow.commit()
 
     elsewhere = asyncio.new_event_loop()
     thread = threading.Thread(target=elsewhere.run_forever)
@@ -420,11 +404,11 @@ async def test_each_loop_hears_once_what_a_transaction_made_due(contended_store,
     async with begun(contended_store):
         for number in range(6):
             if number % 2:
-                other = asyncio.run_coroutine_threadsafe(contended_store.run(adds), elsewhere)
+                other = asyncio.run_coroutine_threadsafe(contended_store.transact(adds), elsewhere)
                 waiting.append(asyncio.wrap_future(other))
                 await wait_until(lambda number=number: len(contended_store._writers._waiting) > number)
             else:
-                waiting.append(asyncio.create_task(contended_store.run(adds)))
+                waiting.append(asyncio.create_task(contended_store.transact(adds)))
                 await asyncio.sleep(0)
     await asyncio.gather(*waiting)
     elsewhere.call_soon_threadsafe(elsewhere.stop)

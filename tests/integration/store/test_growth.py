@@ -69,7 +69,7 @@ Work = Callable[[Store], Awaitable[Any]]
 
 
 def unit_of_work(work: Callable[[UnitOfWork], Any]) -> Work:
-    return lambda store: store.run(work)
+    return lambda store: store.transact(work)
 
 
 WORK: dict[str, Work] = {

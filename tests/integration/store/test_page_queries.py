@@ -211,12 +211,12 @@ async def test_filling_that_was_cut_short_goes_on(
     class Failing:
         run_read_only = store.run_read_only
 
-        async def run(self, work: Callable[[UnitOfWork], Any]) -> Any:
+        async def transact(self, work: Callable[[UnitOfWork], Any]) -> Any:
             nonlocal left
             left -= 1
             if left < 0:
                 raise StoreUnreachableError("gone")
-            return await store.run(work)
+            return await store.transact(work)
 
     with pytest.raises(StoreUnreachableError):
         await filler(Failing()).fill()

@@ -47,7 +47,6 @@ def small_database(postgres_server: str) -> Iterator[tuple[str, Path]]:
 def write_value(number: int) -> Any:
     def write(uow: Any) -> int:
         uow.key_values.set(f"value-{number}", _MUCH + uuid.uuid4().hex * 6_000)
-        uow.commit()
         return number
 
     return write
@@ -62,13 +61,13 @@ async def test_full_disk_of_the_server_loses_nothing_that_was_acknowledged(small
     upgrade(url)
     store = Store(url, Cipher(new_key()))
     try:
-        kept = [await store.run(write_value(0))]
+        kept = [await store.transact(write_value(0))]
         assert await store.run_read_only(read_numbers) == kept  # a new connection may want to write a file at its start
         filler = fill(disk)
         failure: StoreUnreachableError | None = None
         for number in range(1, 200):
             try:
-                kept.append(await store.run(write_value(number)))
+                kept.append(await store.transact(write_value(number)))
             except StoreUnreachableError as exc:
                 failure = exc
                 break
@@ -83,7 +82,7 @@ async def test_full_disk_of_the_server_loses_nothing_that_was_acknowledged(small
         filler.unlink()
         await store.probe()
         store.health.recovered()
-        kept.append(await store.run(write_value(200)))
+        kept.append(await store.transact(write_value(200)))
         assert await store.run_read_only(read_numbers) == kept
     finally:
         await store.close()

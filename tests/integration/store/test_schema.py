@@ -78,7 +78,7 @@ async def test_store_on_empty_database_says_so(url, cipher):
         create_file(file)
     store = Store(url, cipher)
     with pytest.raises(SchemaMismatchError):
-        await store.run(lambda uow: uow.key_values.get("a"))
+        await store.transact(lambda uow: uow.key_values.get("a"))
     await store.close()
 
 

@@ -93,11 +93,9 @@ class WorkerBench:
 
     async def write(self, work: Callable[[UnitOfWork], Any]) -> Any:
         def committed(uow: UnitOfWork) -> Any:
-            result = work(uow)
-            uow.commit()
-            return result
+            return work(uow)
 
-        return await self.store.run(committed)
+        return await self.store.transact(committed)
 
     def hold_jobs(self, name: str = "") -> tuple[asyncio.Event, list[str]]:
         """Let jobs of such a name wait for the event; gives it, and the names of those that run."""
@@ -123,7 +121,7 @@ class WorkerBench:
             raise error or StoreUnreachableError
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(self.store, "run", refuse)
+            patch.setattr(self.store, "transact", refuse)
             yield refused
 
     async def claim(self, runner: JobRunner | None = None) -> ClaimedJob:
@@ -147,7 +145,7 @@ class WorkerBench:
         return len(jobs)
 
     async def get_job(self, number: int = 1) -> Job:
-        found = await self.store.run(lambda uow: uow.jobs.get(JobId(number)))
+        found = await self.store.transact(lambda uow: uow.jobs.get(JobId(number)))
         assert found is not None
         return found
 

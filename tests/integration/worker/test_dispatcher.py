@@ -200,7 +200,7 @@ async def test_idle_look_takes_no_write_transaction(bench: WorkerBench) -> None:
     await bench.write(lambda uow: uow.jobs.save(first.job.needs_review(bench.clock.now(), "who knows")))
     async with dispatching(bench) as dispatcher:
         with count_store(bench.store) as begun:
-            await wait_until(lambda: begun.rollbacks == 1, "the claim of the start, which finds nothing")
+            await wait_until(lambda: begun.commits == 1, "the claim of the start, which finds nothing")
         await dispatcher.look()
         with count_store(bench.store) as counts:
             for _ in range(3):

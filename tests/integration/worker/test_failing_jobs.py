@@ -206,7 +206,7 @@ async def test_dead_letter_keeps_its_cause_and_is_tried_no_longer(failing: Bench
     await failing.run(minutes=5)
     job = await failing.worker.get_job()
     assert (job.state, job.failure_cause, job.failures, job.is_failing) == (JobState.DEAD_LETTER, FailureCause.OTHER, 2, False)
-    assert await failing.worker.store.run(lambda uow: uow.jobs.failing(since=failing.worker.clock.now())) == ()
+    assert await failing.worker.store.transact(lambda uow: uow.jobs.failing(since=failing.worker.clock.now())) == ()
     assert await failing.attend() == {AlertKey(ConditionId.JOBS_OTHER)}, "a person has to decide about it"
 
 
@@ -214,7 +214,7 @@ async def test_service_words_sealed_with_job(failing: Bench, caplog: pytest.LogC
     said = (OutcomeIssue("error", "processing", "Anna Sample\n has no\x1b right"), OutcomeIssue("error", "invalid", ""))
     await failing.add_job("a", ServiceRejected("POST was answered with 422", status=422, issues=said))
     await failing.run()
-    words = await failing.worker.store.run(lambda uow: uow.vault.service_messages(OrderKey("Ra")))
+    words = await failing.worker.store.transact(lambda uow: uow.vault.service_messages(OrderKey("Ra")))
     assert {job: each[-1].text for job, each in words.items()} == {1: "error processing: Anna Sample has no? right"}
     assert "Anna" not in str(await failing.worker.get_job())
     assert "Anna" not in caplog.text

@@ -30,7 +30,7 @@ async def test_start_commits_a_full_lease(bench: WorkerBench) -> None:
     await lease.mark_started(lambda uow: uow.key_values.set("sent", "it"))
     kept = await bench.get_job()
     assert (kept.started, kept.lease_until) == (True, bench.clock.now() + LEASE)
-    assert await bench.store.run(lambda uow: uow.key_values.get("sent")) == "it"
+    assert await bench.store.transact(lambda uow: uow.key_values.get("sent")) == "it"
 
 
 async def test_lost_lease_neither_starts_nor_writes(bench: WorkerBench) -> None:
@@ -47,7 +47,7 @@ async def test_lost_lease_neither_starts_nor_writes(bench: WorkerBench) -> None:
     ):
         with pytest.raises(LeaseLostError):
             await attempt
-    assert await bench.store.run(lambda uow: uow.key_values.get("x")) is None
+    assert await bench.store.transact(lambda uow: uow.key_values.get("x")) is None
 
 
 @pytest.mark.parametrize("seconds", [LEASE.total_seconds() + 1, -60.0], ids=["over", "clock set back"])
@@ -58,7 +58,7 @@ async def test_doubtful_lease_is_confirmed_by_renewal(
     lease = await claimed(bench)
     bench.clock.advance(LEASE.total_seconds() - 1)
     with monkeypatch.context() as away:
-        away.setattr(bench.store, "run", None)
+        away.setattr(bench.store, "transact", None)
         await lease.confirm()
     bench.clock.advance(1 - LEASE.total_seconds() + seconds)
     await lease.confirm()

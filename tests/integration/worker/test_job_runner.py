@@ -109,7 +109,7 @@ async def test_completion_with_invalid_transition_writes_nothing(bench: WorkerBe
     await bench.run_due_jobs()
     job = await bench.get_job()
     assert (job.state, "no such move" in str(job.reason)) == (JobState.DEAD_LETTER, True)
-    assert await bench.store.run(lambda uow: uow.key_values.get("half")) is None
+    assert await bench.store.transact(lambda uow: uow.key_values.get("half")) is None
 
 
 async def test_completion_after_lost_lease_is_dropped(bench: WorkerBench) -> None:
@@ -131,7 +131,7 @@ async def test_completion_after_lost_lease_is_dropped(bench: WorkerBench) -> Non
     bench.handler.behaviour = completing(complete)
     await bench.runner.run(job)
     assert (await bench.get_job()).state is JobState.DONE
-    assert await bench.store.run(lambda uow: uow.key_values.get("late")) is None
+    assert await bench.store.transact(lambda uow: uow.key_values.get("late")) is None
 
 
 async def test_exchange_outage_is_reported_once(bench: WorkerBench) -> None:
@@ -202,7 +202,7 @@ async def test_attempts_are_kept_with_the_job(bench: WorkerBench) -> None:
     assert (failed.call, failed.status, failed.milliseconds, failed.cause) == ("PUT Task", 503, 400, cause)
     assert (done.call, done.status, done.cause) == ("PUT Task", 200, None)
     assert "Petrova" not in repr(job.attempt_log)
-    (words,) = (await bench.store.run(lambda uow: uow.vault.service_messages(OrderKey("R1")))).values()
+    (words,) = (await bench.store.transact(lambda uow: uow.vault.service_messages(OrderKey("R1")))).values()
     assert [each.attempt for each in words] == list(range(2, KEPT_ATTEMPTS + 2))
     assert {(each.answer, each.text) for each in words} == {("PUT Task was answered with 503", "error x: Anna Petrova")}
     await bench.add_job("silent")

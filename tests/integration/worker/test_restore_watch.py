@@ -46,7 +46,7 @@ class Watching:
         return Comparison(3 - self.missed, self.missed)
 
     async def restored(self) -> Restoration:
-        found = await self.bench.store.run(load_restoration)
+        found = await self.bench.store.transact(load_restoration)
         assert found is not None
         return found
 
@@ -73,7 +73,7 @@ async def test_first_start_holds_nothing_and_writes_the_mark(watching: Watching,
     await watching.restart().begin()
     assert first is not None
     assert watching.mark.read() == MarkedNumber(first.instance, first.number + 1)
-    assert await watching.bench.store.run(load_restoration) is None
+    assert await watching.bench.store.transact(load_restoration) is None
 
 
 @pytest.mark.parametrize(

@@ -109,9 +109,8 @@ class Scenario:
 
         def whole(uow: UnitOfWork) -> None:
             work(uow)
-            uow.commit()
 
-        await self.world.store.run(whole)
+        await self.world.store.transact(whole)
 
     # --- what others do
 
@@ -160,7 +159,7 @@ class Scenario:
         name = f"m{next(_NUMBERS)}"
         await StoreInbox(self.world.store, self.world.clock, adapter).accept(name, message)
         await self.drain()
-        return await self.world.store.run(lambda uow: uow.reports.get_for_update(report_key(adapter, name)))
+        return await self.world.store.transact(lambda uow: uow.reports.get_for_update(report_key(adapter, name)))
 
     def report(self, **fields: Any) -> LabReport:
         """A final report of the order."""
@@ -199,7 +198,7 @@ class Scenario:
     async def is_told(self, condition: ConditionId) -> bool:
         """Whether an alert of this condition is open once the attention task has run."""
         await AttentionAlerts(self.world.store, self.world.clock, timedelta(minutes=30)).run()
-        return bool(await self.world.store.run(lambda uow: uow.alerts.open_of({condition})))
+        return bool(await self.world.store.transact(lambda uow: uow.alerts.open_of({condition})))
 
     def events(self) -> list[Event]:
         return [each for each in self.world.store.records(Event) if each.order == self.key]  # type: ignore[attr-defined]

@@ -37,7 +37,9 @@ class Laboratory(Scenario):
         return len(self.chemistry.submitted), len(self.microbiology.submitted)
 
     async def work_orders(self) -> dict[str, WorkOrderState]:
-        return {each.adapter: each.state for each in await self.world.store.run(lambda uow: uow.orders.work_orders(self.key))}
+        return {
+            each.adapter: each.state for each in await self.world.store.transact(lambda uow: uow.orders.work_orders(self.key))
+        }
 
     async def lines_at(self, adapter: str) -> list[LineRecord]:
         return [line for line in await self.lines() if line.adapter == adapter]
@@ -61,7 +63,7 @@ class Laboratory(Scenario):
         now = self.world.clock.now()
         await operator_results.match_result(store, matcher, report.key, line.order, lines=(line.key,), now=now, **NOTE)
         await self.drain()
-        return await store.run(lambda uow: uow.reports.get_for_update(report.key))
+        return await store.transact(lambda uow: uow.reports.get_for_update(report.key))
 
     def reports_on_service(self) -> list[Any]:
         return list(self.world.service.store.find("DiagnosticReport", [], lambda _: True, limit=9))

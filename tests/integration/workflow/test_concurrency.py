@@ -109,10 +109,9 @@ async def test_submit_in_doubt_is_left_to_the_operator(make_scenario: MakeScenar
     def set_aside(uow: Any) -> None:
         held = replace(uow.jobs.get(submit.id), state=JobState.IN_FLIGHT)  # as a worker had it
         uow.jobs.save(held.needs_review(world.clock.now(), "internal error"))
-        uow.commit()
 
     for count in (1, 1, 1, 0, 0):
-        await world.store.run(set_aside)
+        await world.store.transact(set_aside)
         assert await unconfirmed.run() == count
     with pytest.raises(InvalidTransitionError, match=f"outbox done {submit.id}"):
         await operator_jobs.retry_order(world.store, scenario.key, by="eve", now=world.clock.now())

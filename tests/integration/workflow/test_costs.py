@@ -89,7 +89,7 @@ class Laboratory:
     reported: int = 0
 
     def __post_init__(self) -> None:
-        run, transport = self.agent.store.run, self.agent._http._transport
+        run, transport = self.agent.store.transact, self.agent._http._transport
         assert transport is not None
         handle = transport.handle_async_request
 
@@ -102,7 +102,7 @@ class Laboratory:
             return await run(work)
 
         transport.handle_async_request = counted  # type: ignore[method-assign]
-        self.agent.store.run = counted_run  # type: ignore[method-assign]
+        self.agent.store.transact = counted_run  # type: ignore[method-assign]
 
     @asynccontextmanager
     async def dispatching(self) -> AsyncIterator[JobDispatcher]:
@@ -184,7 +184,7 @@ async def test_order_and_report_cost_no_more_than_they_need(
             orders = await laboratory.hand_over(count)
         async with laboratory.expect(count, OF_A_REPORT, of_reports):
             await laboratory.report(orders)
-        ended = await store.run(lambda uow: {uow.orders.get_for_update(order.key).state for order in orders})
+        ended = await store.transact(lambda uow: {uow.orders.get_for_update(order.key).state for order in orders})
         assert ended == {OrderState.CLOSED}
     finally:
         await store.close()

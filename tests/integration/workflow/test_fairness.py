@@ -53,11 +53,11 @@ class RacingStore:
     def __init__(self, store: Store, turn: int, raced: Sequence[str]) -> None:
         self._store, self._turn, self._raced = store, turn, raced
 
-    async def run(self, work: Callable[[UnitOfWork], T]) -> T:
+    async def transact(self, work: Callable[[UnitOfWork], T]) -> T:
         self._turn -= 1
         if self._turn == 0:
-            await self._store.run(self._add_orders)
-        return await self._store.run(work)
+            await self._store.transact(self._add_orders)
+        return await self._store.transact(work)
 
     async def run_read_only(self, work: Callable[[UnitOfWork], T]) -> T:
         return await self._store.run_read_only(work)
@@ -68,13 +68,12 @@ class RacingStore:
             key = order_key(BASE, ResourceId(task))
             uow.orders.add(OrderRecord(key=key, task_id=ResourceId(task), seen_at=now, changed_at=now))
             uow.jobs.add(jobs.fetch_order(key, now))
-        uow.commit()
 
 
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[Store]:
     opened = Store(create_database(tmp_path / "agent.db"), Cipher(new_key()))
-    await opened.run(lambda uow: uow.key_values.get(LAST_POLL_KEY))  # the key is verified once
+    await opened.transact(lambda uow: uow.key_values.get(LAST_POLL_KEY))  # the key is verified once
     yield opened
     await opened.close()
 
@@ -110,7 +109,7 @@ async def test_race_for_one_batch_loses_no_order(store: Store, turn: int) -> Non
     found = await poll_of(RacingStore(store, turn, raced)).run()  # type: ignore[arg-type]
     assert found == len(TASKS) - len(raced)
     assert await count_fetch_jobs(store) == len(TASKS)
-    assert await store.run(lambda uow: uow.key_values.get(LAST_POLL_KEY)) is not None
+    assert await store.transact(lambda uow: uow.key_values.get(LAST_POLL_KEY)) is not None
 
 
 # --- new ones go first, and looks at those that wait get rarer

@@ -30,7 +30,7 @@ def laboratory() -> Laboratory:
 
 
 async def numbers(scenario: Scenario, adapter: str = CHEMISTRY) -> tuple[str | None, dict[LineKey, str | None]]:
-    parts = await scenario.world.store.run(lambda uow: uow.orders.work_orders(scenario.key))
+    parts = await scenario.world.store.transact(lambda uow: uow.orders.work_orders(scenario.key))
     number = next(each.accession for each in parts if each.adapter == adapter)
     return number, {line.key: line.accession for line in await scenario.lines() if line.adapter == adapter}
 
@@ -52,7 +52,7 @@ async def test_submit_result_numbers_stored() -> None:
     (order,) = world.lis.submitted
     expected: dict[LineKey, str | None] = {line.key: f"T-{tubes[line.specimens[0]]}" for line in order.lines}
     assert await numbers(scenario) == ("A7", {**expected, order.lines[0].key: "A7-1"})
-    assert await world.store.run(lambda uow: uow.orders.by_accession("A7-1", CHEMISTRY)) == (scenario.key,)
+    assert await world.store.transact(lambda uow: uow.orders.by_accession("A7-1", CHEMISTRY)) == (scenario.key,)
 
 
 async def test_later_update_overwrites_earlier_numbers(make_scenario: MakeScenario) -> None:
@@ -78,7 +78,7 @@ async def test_message_before_its_number_matched_later(make_scenario: MakeScenar
     early = await scenario.receive(refusal)
     assert early.state is ReportState.UNMATCHED
     await scenario.receive(AccessionUpdate(order=scenario.key, accession="A7"))
-    early = await scenario.world.store.run(lambda uow: uow.reports.get_for_update(early.key))
+    early = await scenario.world.store.transact(lambda uow: uow.reports.get_for_update(early.key))
     assert (early.state, early.order) == (ReportState.DELIVERED, scenario.key)
 
 

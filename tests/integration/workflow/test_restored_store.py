@@ -18,7 +18,7 @@ from tests.integration.workflow.conftest import MakeScenario, Scenario
 
 async def upload_report(scenario: Scenario, status: str = "final") -> None:
     """Our report about every line of the order is on the service."""
-    (part,) = await scenario.world.store.run(lambda uow: uow.orders.work_orders(scenario.key))
+    (part,) = await scenario.world.store.transact(lambda uow: uow.orders.work_orders(scenario.key))
     identifier, order = order_identifier(scenario.world.settings.order_system, part.key), await scenario.order_record()
     body = {
         "resourceType": "DiagnosticReport",
@@ -57,7 +57,7 @@ async def test_finished_order_is_taken_as_done(make_scenario: MakeScenario) -> N
     await finish_after_backup(scenario)
     await scenario.reconcile(3)
     await expect_done_once(scenario)
-    restored = await scenario.world.store.run(load_restoration)
+    restored = await scenario.world.store.transact(load_restoration)
     assert restored is not None
     assert restored.sign is RestoreSign.OWN_REPORTS
     assert await scenario.is_told(ConditionId.AGENT_SECOND_AGENT), "no mark says that it was restored"
@@ -78,7 +78,7 @@ async def test_task_completed_by_others_without_our_report_is_withdrawn(make_sce
     await scenario.reconcile(3)
     assert set(await scenario.line_states()) == {LineState.WITHDRAWN}
     assert scenario.told_lis
-    assert await scenario.world.store.run(load_restoration) is None
+    assert await scenario.world.store.transact(load_restoration) is None
 
 
 async def test_nothing_is_done_while_own_reports_cannot_be_read(

@@ -99,7 +99,7 @@ async def test_report_of_another_agent_is_told_and_holds(two: TwoAgents) -> None
     assert two.scenario.handed_over == before
     await two.scenario.write(lambda uow: note_restoration(uow, RestoreSign.OLDER_THAN_MARK, two.scenario.world.clock.now()))
     assert await told(two.scenario) == [], "a mark shows that it was restored"
-    restored = await two.scenario.world.store.run(load_restoration)
+    restored = await two.scenario.world.store.transact(load_restoration)
     assert restored is not None
     assert restored.sign is RestoreSign.OLDER_THAN_MARK
 

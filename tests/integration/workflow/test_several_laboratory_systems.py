@@ -303,10 +303,9 @@ async def test_part_that_was_loaded_before_its_order_was_taken_back_is_not_hande
             found = two.runner.claimer.claim_in(uow, one_handover, load=True)
             claimed.set()
             assert taken_back.wait(DEADLINE)
-            uow.commit()
             return found
 
-        claiming = asyncio.create_task(store.run(claim_slowly))
+        claiming = asyncio.create_task(store.transact(claim_slowly))
         assert await asyncio.to_thread(claimed.wait, 20)
         laboratory.force("on-hold", laboratory.task)
         await one.runner.run(first)

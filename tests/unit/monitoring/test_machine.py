@@ -175,9 +175,8 @@ async def make_database_old(store: Store, hours: float) -> None:
 
     def work(uow: UnitOfWork) -> None:
         uow.key_values.set(CREATED_AT_KEY, made.isoformat())
-        uow.commit()
 
-    await store.run(work)
+    await store.transact(work)
 
 
 UNIT = "lab-agent-backup.service"

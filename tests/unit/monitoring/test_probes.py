@@ -142,9 +142,8 @@ class Catalogues:
             uow.catalogues.add(
                 CatalogueVersion(version=name, since=now, content=pack_tables(read_tables(copy)), origin="x", by=by)
             )
-            uow.commit()
 
-        await self.store.run(work)
+        await self.store.transact(work)
 
     async def look(self, *, is_production: bool = True) -> list[tuple[ConditionId, str]]:
         probe = CatalogueProbe(self.store, self.clock, is_production=is_production)

@@ -40,9 +40,8 @@ async def test_reload_alerts_have_a_line_each() -> None:
             def reload(uow: Any, outcome: ReloadOutcome = outcome) -> None:
                 result = ReloadResult(name="his", outcome=outcome, reason="line 3")
                 update_reload_alert(uow, result, datetime(2026, 11, 20, 12, tzinfo=UTC))
-                uow.commit()
 
-            await store.run(reload)
+            await store.transact(reload)
     key = f"{ConditionId.LIS_MAP_INVALID.value}/his"
     told = [(each["log_level"], each["action"], each["alert"]) for each in said if "alert" in each]
     assert told == [("warning", "condition_found", key), ("info", "condition_ended", key)]
