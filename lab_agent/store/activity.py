@@ -14,6 +14,7 @@ from lab_agent.domain.state_machines import JobState
 from lab_agent.store.page_tables import hourly_activity
 from lab_agent.store.read_models import MAX_COUNTED
 from lab_agent.store.row_mapping import in_states, to_record, to_values, upsert
+from lab_agent.store.session import Session
 from lab_agent.store.tables import jobs, orders, reports
 
 _SINCE = (
@@ -26,23 +27,23 @@ _SINCE = (
 class ActivityRepository:
     """Hours, in the table of that name."""
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
+    def __init__(self, session: Session) -> None:
+        self._session = session
 
     def save(self, hours: Sequence[HourlyActivity]) -> None:
         """Write them, each over what was known of its hour and measure."""
         for each in hours:
-            upsert(self._connection, hourly_activity, to_values(each), "hour", "measure")
+            upsert(self._session, hourly_activity, to_values(each), "hour", "measure")
 
     def get(self, hour: datetime, measure: Measure) -> HourlyActivity | None:
         """What is known of an hour."""
         found = select(hourly_activity).where(hourly_activity.c.hour == hour, hourly_activity.c.measure == measure)
-        row = self._connection.execute(found).mappings().one_or_none()
+        row = self._session.execute(found).mappings().one_or_none()
         return None if row is None else _to_activity(row)
 
     def purge(self, *, before: datetime) -> int:
         """Remove older hours; their number."""
-        return self._connection.execute(delete(hourly_activity).where(hourly_activity.c.hour < before)).rowcount
+        return self._session.execute(delete(hourly_activity).where(hourly_activity.c.hour < before)).rowcount
 
 
 def _to_activity(row: Any) -> HourlyActivity:

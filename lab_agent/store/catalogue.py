@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence, Set
 from datetime import datetime
 
-from sqlalchemy import Connection, bindparam, exists, insert, select, text, update
+from sqlalchemy import bindparam, exists, insert, select, text, update
 
 from lab_agent.domain.catalogue_records import CatalogueVersion, IssuedLabel, TurnaroundNotice
 from lab_agent.domain.ids import OrderKey
@@ -47,8 +47,8 @@ _MARK_LABELS_USED = Write.of(
 class CatalogueRepository:
     """Imported catalogue versions."""
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
+    def __init__(self, session: Session) -> None:
+        self._session = session
 
     def add(self, version: CatalogueVersion) -> bool:
         """Activate a version. False, and nothing is written, where the active version is the same, byte for byte, and somebody's.
@@ -56,15 +56,15 @@ class CatalogueRepository:
         Where the same version is stored with other bytes, those are damaged: they are replaced, and the rest of its row stays.
         An active version that nobody imported becomes that of whoever does.
         """
-        if self._connection.dialect.name == "postgresql":  # two importers at once: the second sees what the first wrote
-            self._connection.execute(text("LOCK TABLE catalogues IN SHARE ROW EXCLUSIVE MODE"))
+        if self._session.kind == "postgresql":  # two importers at once: the second sees what the first wrote
+            self._session.execute(text("LOCK TABLE catalogues IN SHARE ROW EXCLUSIVE MODE"))
         damaged = (catalogues.c.version == version.version) & (catalogues.c.content != version.content)
-        healed = self._connection.execute(update(catalogues).where(damaged).values(content=version.content)).rowcount
+        healed = self._session.execute(update(catalogues).where(damaged).values(content=version.content)).rowcount
         newest = select(catalogues.c.number, catalogues.c.version).order_by(catalogues.c.number.desc()).limit(1)
-        row = self._connection.execute(newest).one_or_none()
+        row = self._session.execute(newest).one_or_none()
         if row is not None and row.version == version.version:
             return self._note_importer(row.number, version) or healed > 0
-        self._connection.execute(insert(catalogues).values(**to_values(version)))
+        self._session.execute(insert(catalogues).values(**to_values(version)))
         return True
 
     def _note_importer(self, number: int, version: CatalogueVersion) -> bool:
@@ -72,37 +72,37 @@ class CatalogueRepository:
             return False
         nobodys = (catalogues.c.number == number) & catalogues.c.actor.is_(None)
         values = {"origin": version.origin, "actor": version.by}
-        return self._connection.execute(update(catalogues).where(nobodys).values(**values)).rowcount > 0
+        return self._session.execute(update(catalogues).where(nobodys).values(**values)).rowcount > 0
 
     def newest(self) -> CatalogueVersion | None:
         """The active version; None if none was ever imported."""
         found = select(catalogues).order_by(catalogues.c.number.desc()).limit(1)
-        row = self._connection.execute(found).mappings().one_or_none()
+        row = self._session.execute(found).mappings().one_or_none()
         return None if row is None else to_record(CatalogueVersion, row)
 
     def active(self) -> tuple[str, datetime] | None:
         """The name of the active version, and since when it is that, without its content; None if none was ever imported."""
         found = select(catalogues.c.version, catalogues.c.since).order_by(catalogues.c.number.desc()).limit(1)
-        row = self._connection.execute(found).one_or_none()
+        row = self._session.execute(found).one_or_none()
         return None if row is None else (row.version, row.since)
 
     def active_since(self, moment: datetime) -> tuple[CatalogueVersion, ...]:
         """Every version that was active at that time or later, newest first."""
         begun_before = select(catalogues.c.number).where(catalogues.c.since <= moment).order_by(catalogues.c.number.desc())
-        oldest = self._connection.scalar(begun_before.limit(1)) or 0
+        oldest = self._session.scalar(begun_before.limit(1)) or 0
         found = select(catalogues).where(catalogues.c.number >= oldest).order_by(catalogues.c.number.desc())
-        return tuple(to_record(CatalogueVersion, row) for row in self._connection.execute(found).mappings())
+        return tuple(to_record(CatalogueVersion, row) for row in self._session.execute(found).mappings())
 
 
 class TurnaroundNoticeRepository:
     """What staff announced: stopped and delayed tests."""
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
+    def __init__(self, session: Session) -> None:
+        self._session = session
 
     def add(self, notice: TurnaroundNotice) -> None:
         """Write a notice."""
-        self._connection.execute(insert(turnaround_notices).values(**to_values(notice)))
+        self._session.execute(insert(turnaround_notices).values(**to_values(notice)))
 
     def lift(self, item: str, contract: str | None, *, now: datetime) -> int:
         """Lift the notices of an item that are not over: of that contract only, or (None) of every one. Gives their number."""
@@ -111,14 +111,14 @@ class TurnaroundNoticeRepository:
         )
         if contract is not None:
             which &= turnaround_notices.c.contract == contract
-        return self._connection.execute(update(turnaround_notices).where(which).values(lifted_at=now)).rowcount
+        return self._session.execute(update(turnaround_notices).where(which).values(lifted_at=now)).rowcount
 
     def active_since(self, moment: datetime) -> tuple[TurnaroundNotice, ...]:
         """Notices that were active at that time or later, or are to come, in the order in which they were made."""
         cleared = turnaround_notices.c.lifted_at
         late = (turnaround_notices.c.end_at > moment) & (cleared.is_(None) | (cleared > moment))
         found = select(turnaround_notices).where(late).order_by(turnaround_notices.c.number)
-        return tuple(to_record(TurnaroundNotice, row) for row in self._connection.execute(found).mappings())
+        return tuple(to_record(TurnaroundNotice, row) for row in self._session.execute(found).mappings())
 
 
 class IssuedLabelRepository:

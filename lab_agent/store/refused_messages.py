@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, delete, func, select
+from sqlalchemy import ColumnElement, delete, func, select
 
 from lab_agent.crypto import Cipher
 from lab_agent.domain.ids import RefusedKey
@@ -14,6 +14,7 @@ from lab_agent.domain.records import Event
 from lab_agent.domain.refused_messages import RefusedContent, RefusedMessage, RefusedState
 from lab_agent.store.refused_tables import refused_contents, refused_messages
 from lab_agent.store.row_mapping import chunked, in_states, to_record, to_values, upsert
+from lab_agent.store.session import Session
 from lab_agent.store.tables import events, reports
 
 _WAITING = in_states(refused_messages.c.state, {RefusedState.WAITING})
@@ -24,8 +25,8 @@ _NO_RAW, _HAS_RAW = b"-", b"+"
 class RefusedMessageRepository:
     """Refused messages, and their contents in the vault. Reading a content raises `CryptoError`."""
 
-    def __init__(self, connection: Connection, cipher: Cipher) -> None:
-        self._connection = connection
+    def __init__(self, session: Session, cipher: Cipher) -> None:
+        self._session = session
         self._cipher = cipher
 
     def get(self, key: RefusedKey) -> RefusedMessage | None:
@@ -35,7 +36,7 @@ class RefusedMessageRepository:
 
     def save(self, message: RefusedMessage) -> None:
         """Write or replace one."""
-        upsert(self._connection, refused_messages, to_values(message), "key")
+        upsert(self._session, refused_messages, to_values(message), "key")
 
     def list(
         self, *, source: str | None = None, states: Collection[RefusedState] = (), offset: int = 0, limit: int
@@ -50,36 +51,37 @@ class RefusedMessageRepository:
         if set(states) == {RefusedState.WAITING}:
             order = (refused_messages.c.first_seen_at, refused_messages.c.key)
         listed = select(refused_messages).where(*which).order_by(*order).offset(offset).limit(limit)
-        total = self._connection.scalar(select(func.count()).select_from(refused_messages).where(*which)) or 0
+        total = self._session.scalar(select(func.count()).select_from(refused_messages).where(*which)) or 0
         return self._fetch(listed), total
 
     def waiting_counts(self) -> Mapping[str, int]:
         """How many wait of each adapter; without those that have none."""
         counted = select(refused_messages.c.source, func.count()).where(_WAITING).group_by(refused_messages.c.source)
-        return {row[0]: row[1] for row in self._connection.execute(counted)}
+        rows: Iterable[Any] = self._session.execute(counted)
+        return dict(map(tuple, rows))
 
     def added_since(self, source: str, since: datetime) -> tuple[int, int]:
         """How many messages of an adapter were new since then, and the bytes of those that are kept."""
         which = (refused_messages.c.source == source, refused_messages.c.first_seen_at >= since)
-        number = self._connection.scalar(select(func.count()).select_from(refused_messages).where(*which))
+        number = self._session.scalar(select(func.count()).select_from(refused_messages).where(*which))
         kept = select(func.sum(refused_messages.c.size)).where(*which, refused_messages.c.is_kept)
-        return number or 0, int(self._connection.scalar(kept) or 0)
+        return number or 0, int(self._session.scalar(kept) or 0)
 
     def events(self, key: RefusedKey) -> tuple[Event, ...]:
         """The history of one, oldest first."""
         wanted = select(events).where(events.c.refused_message == key).order_by(events.c.at, events.c.number)
-        return tuple(to_record(Event, row) for row in self._connection.execute(wanted).mappings())
+        return tuple(to_record(Event, row) for row in self._session.execute(wanted).mappings())
 
     def save_content(self, key: RefusedKey, content: RefusedContent, *, at: datetime) -> None:
         """Store or replace the content of one, encrypted."""
         named = content.message_id.replace("\0", "").encode("utf-8", "replace") + b"\0"
         whole = _NO_RAW + named if content.raw is None else _HAS_RAW + named + content.raw
         values = {"refused_key": key, "ciphertext": self._cipher.encrypt(whole), "kept_at": at}
-        upsert(self._connection, refused_contents, values, "refused_key")
+        upsert(self._session, refused_contents, values, "refused_key")
 
     def content(self, key: RefusedKey) -> RefusedContent | None:
         """The content of one; None once it was purged, or where it was not kept."""
-        sealed = self._connection.scalar(select(refused_contents.c.ciphertext).where(refused_contents.c.refused_key == key))
+        sealed = self._session.scalar(select(refused_contents.c.ciphertext).where(refused_contents.c.refused_key == key))
         if sealed is None:
             return None
         whole = self._cipher.decrypt(sealed)
@@ -88,7 +90,7 @@ class RefusedMessageRepository:
 
     def purge_content(self, key: RefusedKey) -> None:
         """Delete the content of one; nothing happens if there is none."""
-        self._connection.execute(delete(refused_contents).where(refused_contents.c.refused_key == key))
+        self._session.execute(delete(refused_contents).where(refused_contents.c.refused_key == key))
 
     def kept_before(self, before: datetime, *, limit: int) -> tuple[RefusedMessage, ...]:
         """Those whose content is kept and that were refused last before then."""
@@ -98,10 +100,10 @@ class RefusedMessageRepository:
     def purge_finished(self, *, before: datetime, limit: int = 500) -> int:
         """Delete those that do not wait and were changed last before then, with their events and contents; how many."""
         old = ~_WAITING & (refused_messages.c.changed_at < before)
-        keys = self._connection.scalars(select(refused_messages.c.key).where(old).limit(limit)).all()
+        keys = self._session.scalars(select(refused_messages.c.key).where(old).limit(limit)).all()
         for column in (events.c.refused_message, refused_contents.c.refused_key, refused_messages.c.key):
             for batch in chunked(keys):
-                self._connection.execute(delete(column.table).where(column.in_(batch)))
+                self._session.execute(delete(column.table).where(column.in_(batch)))
         return len(keys)
 
     def accepted_since(self, source: str, report_id: str, since: datetime, *, except_message: str) -> datetime | None:
@@ -112,8 +114,8 @@ class RefusedMessageRepository:
             reports.c.received_at > since,
             reports.c.message != except_message,
         )
-        newest: datetime | None = self._connection.scalar(accepted)
+        newest: datetime | None = self._session.scalar(accepted)
         return newest
 
     def _fetch(self, statement: Any) -> tuple[RefusedMessage, ...]:
-        return tuple(to_record(RefusedMessage, row) for row in self._connection.execute(statement).mappings())
+        return tuple(to_record(RefusedMessage, row) for row in self._session.execute(statement).mappings())

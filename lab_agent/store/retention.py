@@ -12,6 +12,7 @@ from lab_agent.domain.state_machines import FINISHED_REPORTS, OPEN_JOBS, UNFINIS
 from lab_agent.store.catalogue_tables import catalogues, issued_labels
 from lab_agent.store.row_mapping import chunked, in_states, unindexed
 from lab_agent.store.search_tables import patient_digests
+from lab_agent.store.session import Session
 from lab_agent.store.tables import alerts, events, jobs, label_uses, lines, orders, rejections, reports, uploads, work_orders
 from lab_agent.store.vault_tables import documents, hosted_documents, identities, reported_patients, service_messages
 
@@ -38,8 +39,8 @@ _SEALED_TABLES = (identities, service_messages, patient_digests)
 class Purge:
     """Deletes what was kept long enough, never unfinished work. Each call deletes up to `limit`, and gives how many."""
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
+    def __init__(self, session: Session) -> None:
+        self._session = session
 
     def identities(self, *, before: datetime, limit: int = 500) -> int:
         """Delete the identification data of orders that closed before then and have no open job.
@@ -51,14 +52,14 @@ class Purge:
             # What is kept is few beside the orders of years: the search begins with it.
             kept = unindexed(table.c.order_key) == orders.c.key
             found = _select_finished_orders(before, limit, unindexed(orders.c.state)).join(table, kept)
-            removed += self._delete(table.c.order_key, set(self._connection.scalars(found)))
+            removed += self._delete(table.c.order_key, set(self._session.scalars(found)))
         return removed + self._purge_reported_patients(before, limit)
 
     def documents(self, *, before: datetime, limit: int = 500) -> int:
         """Delete documents stored before then that no unfinished report names and that are not served (any more)."""
-        needed = find_needed_documents(self._connection, before)
+        needed = find_needed_documents(self._session, before)
         old = select(documents.c.id).where(documents.c.kept_at < before).order_by(documents.c.kept_at).limit(limit + len(needed))
-        return self._delete(documents.c.id, [name for name in self._connection.scalars(old) if name not in needed][:limit])
+        return self._delete(documents.c.id, [name for name in self._session.scalars(old) if name not in needed][:limit])
 
     def closed_orders(self, *, before: datetime, limit: int = 500) -> int:
         """Delete all about orders that closed before then, with no open job and no unfinished report; gives the number of orders.
@@ -66,7 +67,7 @@ class Purge:
         Closed alerts, rejections, and reports and jobs that belong to no order, if finished before then, go with them.
         """
         oldest_first = _select_finished_orders(before, limit).where(HAS_FINISHED_REPORTS).order_by(orders.c.changed_at)
-        keys = self._connection.scalars(oldest_first).all()
+        keys = self._session.scalars(oldest_first).all()
         for table in _ORDER_TABLES:
             self._delete(table.c.order_key, keys)
         self._purge_rows_without_order(before, limit)
@@ -75,17 +76,17 @@ class Purge:
     def baskets(self, *, before: datetime, limit: int = 500) -> int:
         """Forget which baskets got the labels that were issued before then. The barcodes stay known: none is issued again."""
         old = is_old_basket(before)
-        numbers = self._connection.scalars(select(issued_labels.c.number).where(old).limit(limit)).all()
+        numbers = self._session.scalars(select(issued_labels.c.number).where(old).limit(limit)).all()
         return sum(
-            self._connection.execute(update(issued_labels).where(issued_labels.c.number.in_(batch)).values(basket=None)).rowcount
+            self._session.execute(update(issued_labels).where(issued_labels.c.number.in_(batch)).values(basket=None)).rowcount
             for batch in chunked(numbers)
         )
 
     def catalogues(self, *, before: datetime, keep: int, limit: int = 50) -> int:
         """Delete catalogue versions that were replaced before then, except for the newest `keep`."""
-        first = find_first_kept_catalogue(self._connection, before, keep)
+        first = find_first_kept_catalogue(self._session, before, keep)
         gone = select(catalogues.c.number).where(catalogues.c.number < first).order_by(catalogues.c.number)
-        return self._delete(catalogues.c.number, self._connection.scalars(gone.limit(limit)).all())
+        return self._delete(catalogues.c.number, self._session.scalars(gone.limit(limit)).all())
 
     def _purge_rows_without_order(self, before: datetime, limit: int) -> None:
         old_jobs = in_states(jobs.c.state, _FINISHED_JOB_STATES) & (jobs.c.changed_at < before)
@@ -101,13 +102,13 @@ class Purge:
     def _purge_reported_patients(self, before: datetime, limit: int) -> int:
         """Delete what finished reports said of their patients; one that waits is still to be compared."""
         old = select_old_patients(before).limit(limit)
-        return self._delete(reported_patients.c.report, self._connection.scalars(old).all())
+        return self._delete(reported_patients.c.report, self._session.scalars(old).all())
 
     def _delete_where(self, table: Table, key: Any, which: Any, limit: int) -> None:
-        self._delete(key, self._connection.scalars(select(key).select_from(table).where(which).limit(limit)).all())
+        self._delete(key, self._session.scalars(select(key).select_from(table).where(which).limit(limit)).all())
 
     def _delete(self, column: Any, keys: Any) -> int:
-        return sum(self._connection.execute(delete(column.table).where(column.in_(batch))).rowcount for batch in chunked(keys))
+        return sum(self._session.execute(delete(column.table).where(column.in_(batch))).rowcount for batch in chunked(keys))
 
 
 HAS_FINISHED_REPORTS = (
@@ -136,7 +137,7 @@ def select_old_patients(before: datetime) -> Select[Any]:
     return select(reported_patients.c.report).join(reports, reports.c.key == unindexed(reported_patients.c.report)).where(is_old)
 
 
-def find_first_kept_catalogue(connection: Connection, before: datetime, keep: int) -> int:
+def find_first_kept_catalogue(connection: Connection | Session, before: datetime, keep: int) -> int:
     """The number of the first catalogue version that stays: that in force then, and the newest `keep`."""
     newest_first = select(catalogues.c.number).order_by(catalogues.c.number.desc())
     in_force = connection.scalar(newest_first.where(catalogues.c.since <= before).limit(1))
@@ -144,19 +145,19 @@ def find_first_kept_catalogue(connection: Connection, before: datetime, keep: in
     return 0 if in_force is None or kept is None else min(in_force, kept)
 
 
-def find_needed_documents(connection: Connection, since: datetime) -> frozenset[str]:
+def find_needed_documents(connection: Connection | Session, since: datetime) -> frozenset[str]:
     """The documents that unfinished reports name, or that are served."""
     return find_documents_in(connection, in_states(reports.c.state, UNFINISHED_REPORTS)) | _hosted_document_ids(connection, since)
 
 
-def find_documents_in(connection: Connection, which: ColumnElement[bool]) -> frozenset[str]:
+def find_documents_in(connection: Connection | Session, which: ColumnElement[bool]) -> frozenset[str]:
     """The documents that these reports name."""
     rows = connection.execute(select(reports.c.body, reports.c.outgoing_body).where(which))
     found = (body for row in rows for body in row if body is not None)
     return frozenset(name.decode() for body in found for name in _DOCUMENT_ID.findall(body))
 
 
-def _hosted_document_ids(connection: Connection, since: datetime) -> frozenset[str]:
+def _hosted_document_ids(connection: Connection | Session, since: datetime) -> frozenset[str]:
     lasting = hosted_documents.c.expires_at.is_(None) | (hosted_documents.c.expires_at >= since)
     return frozenset(connection.scalars(select(hosted_documents.c.document).where(lasting)))
 

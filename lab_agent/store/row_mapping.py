@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from sqlalchemy import Table, bindparam, func, literal_column, update
 from sqlalchemy.dialects import postgresql, sqlite
 
+from lab_agent.store.session import Session
+
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
     from sqlalchemy import Column, ColumnElement, Connection, Executable, RowMapping, Update
@@ -58,17 +60,22 @@ def to_values(record: DataclassInstance) -> dict[str, Any]:
     return {_COLUMN_NAMES.get(field.name, field.name): getattr(record, field.name) for field in fields(record)}
 
 
-def insert_new(connection: Connection, table: Table, values: Mapping[str, Any]) -> bool:
+def _insert(connection: Connection | Session, table: Table) -> postgresql.Insert | sqlite.Insert:
+    kind = connection.kind if isinstance(connection, Session) else connection.dialect.name
+    return postgresql.insert(table) if kind == "postgresql" else sqlite.insert(table)
+
+
+def insert_new(connection: Connection | Session, table: Table, values: Mapping[str, Any]) -> bool:
     """Insert a row. False, and nothing is written, where there is a row of the same unique key already."""
-    insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
-    return connection.scalar(insert(table).values(**values).on_conflict_do_nothing().returning(_WRITTEN)) is not None
+    insert = _insert(connection, table).values(**values)
+    return connection.scalar(insert.on_conflict_do_nothing().returning(_WRITTEN)) is not None
 
 
 def upsert(
-    connection: Connection, table: Table, values: Mapping[str, Any], *key: str, where: ColumnElement[bool] | None = None
+    connection: Connection | Session, table: Table, values: Mapping[str, Any], *key: str, where: ColumnElement[bool] | None = None
 ) -> bool:
     """Insert a row, or replace the one of the same `key` columns (only if `where` holds for that one). False: not replaced."""
-    insert = (postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert)(table).values(**values)
+    insert = _insert(connection, table).values(**values)
     changed = {name: insert.excluded[name] for name in values if name not in key}
     written = insert.on_conflict_do_update(index_elements=list(key), set_=changed, where=where).returning(_WRITTEN)
     return connection.scalar(written) is not None

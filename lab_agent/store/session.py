@@ -160,11 +160,24 @@ class Session:
 
     # --- reading and writing
 
-    def execute(self, query: Query, values: Values = _NO_VALUES) -> CursorResult[Any]:
-        """Run a query; what was written to its tables before is sent first."""
+    def execute(self, query: Query | Executable, values: Values = _NO_VALUES) -> CursorResult[Any]:
+        """Run a query; what was written to its tables before is sent first.
+
+        Before a statement that was made just now, everything is sent; what one that writes may have changed is read again.
+        """
+        if not isinstance(query, Query):
+            return self._execute_statement(query, values)
         if self._pending and any(write.table.name in query.tables for write in self._pending):
             self.flush()
         return self._connection.execute(query.statement, values)
+
+    def scalar(self, statement: Executable) -> Any:
+        """Give the first column of the first row of what `execute` gives; None if there is no row."""
+        return self.execute(statement).scalar()
+
+    def scalars(self, statement: Executable) -> Any:
+        """Give the first column of each row of what `execute` gives."""
+        return self.execute(statement).scalars()
 
     def send(self, write: Write, values: Values | Sequence[Values]) -> CursorResult[Any]:
         """Write rows now, because the answer is needed; what is still to be written to their table goes first."""
@@ -253,6 +266,13 @@ class Session:
             self._connection.rollback()
         self._has_sent = self._has_savepoint = self._is_incomplete = False
 
+    def _execute_statement(self, statement: Executable, values: Values) -> CursorResult[Any]:
+        self.flush()
+        if not statement.is_select:
+            self._before_write()
+            self.forget_written(statement)
+        return self._connection.execute(statement, values)
+
     def _before_write(self) -> None:
         self._check_may_write()
         if not self._has_sent and self._transaction.written:
@@ -263,30 +283,6 @@ class Session:
     def _check_may_write(self) -> None:
         if self.read_only:
             raise StoreError("A unit of work that only reads cannot write.")
-
-
-class SessionConnection:
-    """A connection for repositories that send their own statements: what is still to be written goes first."""
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
-        self.dialect = session.connection(for_writing=False).dialect
-
-    def execute(self, statement: Any, parameters: Any = None) -> CursorResult[Any]:
-        """Run a statement; one that writes may have changed what was read before."""
-        reads = bool(getattr(statement, "is_select", False))
-        connection = self._session.connection(for_writing=not reads)
-        if not reads:
-            self._session.forget_written(statement)
-        return connection.execute(statement, parameters)
-
-    def scalar(self, statement: Any, parameters: Any = None) -> Any:
-        """The first column of the first row; None if there is no row."""
-        return self.execute(statement, parameters).scalar()
-
-    def scalars(self, statement: Any, parameters: Any = None) -> Any:
-        """The first column of each row."""
-        return self.execute(statement, parameters).scalars()
 
 
 @cache

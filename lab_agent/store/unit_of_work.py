@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager
 from contextvars import copy_context
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError
@@ -51,7 +51,7 @@ from lab_agent.store.refused_messages import RefusedMessageRepository
 from lab_agent.store.reports import HostedDocumentRepository, ReportRepository, UploadRepository
 from lab_agent.store.retention import Purge
 from lab_agent.store.search_index import SearchIndex
-from lab_agent.store.session import Session, SessionConnection, Transaction
+from lab_agent.store.session import Session, Transaction
 from lab_agent.store.space import free_pages
 from lab_agent.store.vault import Vault, verify_key
 from lab_agent.store.waiting_groups import load_waiting_groups
@@ -81,7 +81,6 @@ class UnitOfWork:
 
     def __init__(self, session: Session, cipher: Cipher, origin: AuditOrigin) -> None:
         self._session = session
-        connection = cast("Connection", SessionConnection(session))  # it has what these repositories use of a connection
         self.orders = OrderRepository(session)
         self.jobs = JobRepository(session)
         self.reports = ReportRepository(session)
@@ -92,22 +91,22 @@ class UnitOfWork:
         self.alerts = AlertRepository(session)
         self.notifications = NotificationRepository(session)
         self.rejections = RejectionRepository(session)
-        self.refused_messages = RefusedMessageRepository(connection, cipher)
+        self.refused_messages = RefusedMessageRepository(session, cipher)
         self.key_values = KeyValueRepository(session)
-        self.oauth_tokens = OAuthTokenRepository(connection, cipher)
-        self.users = UserRepository(connection)
-        self.status_sessions = SessionRepository(connection)
-        self.catalogues = CatalogueRepository(connection)
-        self.turnaround_notices = TurnaroundNoticeRepository(connection)
+        self.oauth_tokens = OAuthTokenRepository(session, cipher)
+        self.users = UserRepository(session)
+        self.status_sessions = SessionRepository(session)
+        self.catalogues = CatalogueRepository(session)
+        self.turnaround_notices = TurnaroundNoticeRepository(session)
         self.issued_labels = IssuedLabelRepository(session)
-        self.api_tokens = ApiTokenRepository(connection)
+        self.api_tokens = ApiTokenRepository(session)
         self.api_refusals = ApiRefusalRepository(session)
         self.workers = WorkerRepository(session)
         self.programs = ProgramRepository(session)
         self.leases = LeaseRepository(session)
-        self.activity = ActivityRepository(connection)
-        self.purge = Purge(connection)
-        self.erasure = Erasure(connection)
+        self.activity = ActivityRepository(session)
+        self.purge = Purge(session)
+        self.erasure = Erasure(session)
         self.search = SearchIndex(session)
         self.audit = AuditRepository(session, cipher, origin)
 

@@ -297,8 +297,8 @@ outage_outlasts_the_service: leaves what failed to its own long wait though the 
 == soak
 closed_orders_stay: never purges a closed order
     lab_agent/store/retention.py proof/test_soak.py
-  - keys = self._connection.scalars(oldest_first).all()
-  + keys = self._connection.scalars(oldest_first).all()[:0]
+  - keys = self._session.scalars(oldest_first).all()
+  + keys = self._session.scalars(oldest_first).all()[:0]
 
 == workers
 expired_leases_are_not_seen: leaves what a lost worker had begun to that worker for ever
