@@ -23,8 +23,8 @@ from lab_agent.bootstrap import Components
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey, OpenCondition
 from lab_agent.crypto import Passwords
+from lab_agent.domain.alerts import Alert
 from lab_agent.domain.audit import AuditChannel
-from lab_agent.domain.records import Alert
 from lab_agent.errors import SettingsError, StoreError
 from lab_agent.lis.reloading import ReloadOutcome, ReloadResult
 from lab_agent.monitoring.activity import ActivityRecorder

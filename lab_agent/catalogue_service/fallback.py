@@ -14,8 +14,8 @@ import structlog
 
 from lab_agent.catalogue.model import Catalogue
 from lab_agent.catalogue_service.versions import EARLIEST, FALLBACK_KEY, UNREADABLE_ALERT, unpack_catalogue, unpack_tables
+from lab_agent.domain.alerts import Alert
 from lab_agent.domain.catalogue_records import CatalogueVersion
-from lab_agent.domain.records import Alert
 from lab_agent.errors import CatalogueError, StoreError
 from lab_agent.store.unit_of_work import Store, UnitOfWork
 

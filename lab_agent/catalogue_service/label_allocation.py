@@ -22,9 +22,9 @@ from lab_agent.catalogue.tubes import Tube
 from lab_agent.catalogue_service.high_water_mark import HighWaterMark, LastNumbers
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey
+from lab_agent.domain.alerts import Alert
 from lab_agent.domain.catalogue_records import IssuedLabel
 from lab_agent.domain.label_pools import LabelPool, NumberRange, find_pool, find_second_label_pool
-from lab_agent.domain.records import Alert
 from lab_agent.errors import LabAgentError, Problem
 from lab_agent.settings.api import ApiSettings
 from lab_agent.store.unit_of_work import Store, UnitOfWork

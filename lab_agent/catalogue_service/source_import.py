@@ -10,7 +10,7 @@ import structlog
 from lab_agent.alert_log import close_alert, open_alert
 from lab_agent.catalogue_service.versions import INVALID_ALERT, UNUSED_ALERT, SourceState, import_if_changed
 from lab_agent.conditions.model import AlertKey
-from lab_agent.domain.records import Alert
+from lab_agent.domain.alerts import Alert
 from lab_agent.errors import CatalogueError
 from lab_agent.store.unit_of_work import Store, UnitOfWork
 

@@ -11,7 +11,7 @@ from lab_agent.bootstrap import Components
 from lab_agent.cli.agent_life import UNASKED, Listener, ask_agent_page, find_absence, find_absence_without_store
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import OpenCondition, Severity
-from lab_agent.domain.records import Alert
+from lab_agent.domain.alerts import Alert
 from lab_agent.domain.store_health import StoreOutage
 from lab_agent.domain.workers import WorkerRecord
 from lab_agent.errors import CryptoError, EmptyDatabaseError, LabAgentError, StoreError, StoreFault, StoreUnreachableError

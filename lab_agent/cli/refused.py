@@ -21,8 +21,8 @@ from lab_agent.cli.context import (
     run_with_store,
 )
 from lab_agent.cli.output import Row, print_fields, print_heading, print_json, print_line, print_list, print_raw, print_remaining
+from lab_agent.domain.alerts import Event
 from lab_agent.domain.ids import RefusedKey
-from lab_agent.domain.records import Event
 from lab_agent.domain.refused_messages import RefusedContent, RefusedMessage, RefusedState, raw_lines
 from lab_agent.errors import Failure, InputError, InvalidTransitionError, StoreError
 from lab_agent.ports.lis import MapSuggestion

@@ -35,9 +35,9 @@ from lab_agent.cli.output import (
     print_remaining,
     to_plain,
 )
+from lab_agent.domain.alerts import Event
 from lab_agent.domain.audit import AuditAction
 from lab_agent.domain.ids import LineKey, OrderKey, ReportKey
-from lab_agent.domain.records import Event
 from lab_agent.domain.report_records import ReportRecord
 from lab_agent.errors import InputError, StoreError
 from lab_agent.store.read_models import DEFAULT_PAGE_SIZE, Page

@@ -29,8 +29,8 @@ from lab_agent.cli.operation import Operation
 from lab_agent.cli.operation_output import operation_to_json
 from lab_agent.cli.output import print_line, to_plain
 from lab_agent.cli.status import read_status
+from lab_agent.domain.alerts import Alert
 from lab_agent.domain.audit import AuditAction, AuditEntry
-from lab_agent.domain.records import Alert
 from lab_agent.errors import CryptoError, InputError, LabAgentError, StoreError, StoreUnreachableError
 from lab_agent.settings.introspection import MASK, is_secret_name, mask_secrets, mask_url_password
 from lab_agent.settings.root import Settings, load_settings

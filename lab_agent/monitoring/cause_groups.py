@@ -8,9 +8,9 @@ from datetime import datetime
 
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey, OpenCondition
+from lab_agent.domain.alerts import Alert, WaitingGroup
 from lab_agent.domain.ids import OrderKey
 from lab_agent.domain.job_records import FailureGroup
-from lab_agent.domain.records import Alert, WaitingGroup
 from lab_agent.monitoring.report import to_open_condition
 from lab_agent.store.unit_of_work import UnitOfWork
 from lab_agent.workflow.operator_groups import GroupAction

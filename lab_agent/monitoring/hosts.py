@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from lab_agent.conditions.ids import ConditionId
-from lab_agent.domain.records import Alert
+from lab_agent.domain.alerts import Alert
 from lab_agent.domain.workers import WorkerRecord
 from lab_agent.monitoring.monitor import Finding, Probe
 from lab_agent.steady_clock import steady_seconds

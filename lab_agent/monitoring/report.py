@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import Affected, AffectedCount, OpenCondition, Severity
 from lab_agent.conditions.table import CONDITIONS
-from lab_agent.domain.records import Alert
+from lab_agent.domain.alerts import Alert
 from lab_agent.monitoring import page_lists
 from lab_agent.store.read_models import AffectedNumbers
 

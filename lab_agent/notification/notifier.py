@@ -15,8 +15,8 @@ import structlog
 from lab_agent.alert_log import close_alert, open_alert
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey, OpenCondition
+from lab_agent.domain.alerts import Alert
 from lab_agent.domain.notifications import ChannelRecord, Notification
-from lab_agent.domain.records import Alert
 from lab_agent.errors import LabAgentError, StoreUnreachableError
 from lab_agent.notification.channel import Channel
 from lab_agent.notification.memory import MemoryBook, MemoryNotifier

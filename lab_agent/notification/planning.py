@@ -14,8 +14,8 @@ from datetime import datetime, timedelta
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey, OpenCondition, Severity
 from lab_agent.conditions.table import CONDITIONS
+from lab_agent.domain.alerts import Alert
 from lab_agent.domain.notifications import ChannelRecord, Notification
-from lab_agent.domain.records import Alert
 from lab_agent.monitoring.report import list_conditions, to_open_condition
 from lab_agent.notification.message import Change, Item, Message, sort_items
 from lab_agent.store.read_models import AffectedNumbers

@@ -11,8 +11,8 @@ from typing import Any
 import structlog
 
 from lab_agent.conditions.model import AlertKey
+from lab_agent.domain.alerts import Alert
 from lab_agent.domain.notifications import ChannelRecord, Notification
-from lab_agent.domain.records import Alert
 from lab_agent.monitoring.report import to_open_condition
 from lab_agent.notification.channel import Channel, NotificationNotSent
 from lab_agent.notification.message import Change, Item, Message

@@ -11,9 +11,9 @@ from markupsafe import Markup, escape
 
 from lab_agent.domain import value_text
 from lab_agent.domain.ages import format_age
+from lab_agent.domain.alerts import Alert
 from lab_agent.domain.job_records import Job, JobKind
 from lab_agent.domain.lab_messages import AccessionUpdate, Document, LabMessage, LabRejection, LabReport, ReportedObservation
-from lab_agent.domain.records import Alert
 from lab_agent.domain.report_records import ReportRecord
 from lab_agent.domain.state_machines import JobState, LineState, OrderState, ReportState, WorkOrderState
 from lab_agent.domain.text import escape_unprintable

@@ -18,11 +18,12 @@ from lab_agent.audit_log import note_look
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey
 from lab_agent.conditions.table import CONDITIONS
+from lab_agent.domain.alerts import Event
 from lab_agent.domain.audit import AuditAction
 from lab_agent.domain.ids import JobId
 from lab_agent.domain.job_records import AT_LABORATORY_SYSTEM, AttemptRecord, Job, JobKind, ServiceMessage
 from lab_agent.domain.lab_order import OrderPatient
-from lab_agent.domain.records import Event, OrderRecord
+from lab_agent.domain.records import OrderRecord
 from lab_agent.domain.state_machines import JOBS_NEEDING_OPERATOR, OPEN_JOBS, JobState, OrderState, ReportState
 from lab_agent.errors import DataInvalidError, LabAgentError, StoreUnreachableError
 from lab_agent.rules.engine import RULES

@@ -13,11 +13,11 @@ from fastapi import APIRouter, Depends
 from starlette.responses import RedirectResponse, Response
 
 from lab_agent.audit_log import note_look
+from lab_agent.domain.alerts import Event
 from lab_agent.domain.audit import AuditAction
 from lab_agent.domain.ids import OrderKey, ReportKey
 from lab_agent.domain.job_records import Job
 from lab_agent.domain.lab_messages import LabRejection, LabReport
-from lab_agent.domain.records import Event
 from lab_agent.domain.report_records import HoldReason, ReportRecord, result_alert_key
 from lab_agent.domain.state_machines import JOBS_NEEDING_OPERATOR, REPORTS_NEEDING_OPERATOR, ReportState
 from lab_agent.logs import get_logger

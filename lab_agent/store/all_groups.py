@@ -6,8 +6,8 @@ from typing import Any
 
 from sqlalchemy import BigInteger, ColumnElement, Integer, cast, null, select, union_all
 
+from lab_agent.domain.alerts import WaitingGroup
 from lab_agent.domain.job_records import FailureGroup
-from lab_agent.domain.records import WaitingGroup
 from lab_agent.store import job_statements
 from lab_agent.store.column_types import PlainText, UtcDateTime
 from lab_agent.store.row_mapping import to_record

@@ -20,8 +20,8 @@ from sqlalchemy import (
 
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey
+from lab_agent.domain.alerts import Alert, Event
 from lab_agent.domain.ids import OrderKey
-from lab_agent.domain.records import Alert, Event
 from lab_agent.store.row_mapping import RecordMapping, chunked, upsert_by
 from lab_agent.store.session import Query, Session, Write
 from lab_agent.store.tables import alerts, events, key_values, rejections

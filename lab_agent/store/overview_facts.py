@@ -19,7 +19,7 @@ from sqlalchemy import (
 
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.domain.activity import HourlyActivity, Measure
-from lab_agent.domain.records import Alert
+from lab_agent.domain.alerts import Alert
 from lab_agent.domain.state_machines import ORDERS_AWAITING_RESULTS, OrderState
 from lab_agent.store.column_types import PlainText, UtcDateTime
 from lab_agent.store.overview_rows import select_rows

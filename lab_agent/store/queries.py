@@ -22,10 +22,11 @@ from sqlalchemy import (
 from lab_agent.conditions.model import AlertKey
 from lab_agent.crypto import decrypted_size
 from lab_agent.domain.activity import HourlyActivity
+from lab_agent.domain.alerts import Alert, Event
 from lab_agent.domain.failure_causes import FailureCause
 from lab_agent.domain.ids import JobId, OrderKey, ReportKey
 from lab_agent.domain.job_records import Job, JobKind
-from lab_agent.domain.records import Alert, Event, LabelUse, LineRecord, OrderRecord
+from lab_agent.domain.records import LabelUse, LineRecord, OrderRecord
 from lab_agent.domain.report_records import HoldReason, ReportRecord
 from lab_agent.domain.state_machines import (
     OPEN_JOBS,

@@ -13,10 +13,11 @@ from typing import Generic, TypeVar
 
 from lab_agent.conditions.model import AlertKey
 from lab_agent.domain.activity import HourlyActivity
+from lab_agent.domain.alerts import Alert, Event
 from lab_agent.domain.ids import LineKey, OrderKey, ReportKey
 from lab_agent.domain.job_records import Job, JobKind
 from lab_agent.domain.patient_search import PatientCriteria
-from lab_agent.domain.records import Alert, Event, LabelUse, LineRecord, OrderRecord
+from lab_agent.domain.records import LabelUse, LineRecord, OrderRecord
 from lab_agent.domain.report_records import HoldReason
 from lab_agent.domain.state_machines import ENDED_LINES, JobState, LineState, OrderState, ReportState
 from lab_agent.domain.values import Identifier

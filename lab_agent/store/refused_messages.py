@@ -9,8 +9,8 @@ from typing import Any
 from sqlalchemy import ColumnElement, delete, func, select
 
 from lab_agent.crypto import Cipher
+from lab_agent.domain.alerts import Event
 from lab_agent.domain.ids import RefusedKey
-from lab_agent.domain.records import Event
 from lab_agent.domain.refused_messages import RefusedContent, RefusedMessage, RefusedState
 from lab_agent.store.refused_tables import refused_contents, refused_messages
 from lab_agent.store.row_mapping import chunked, in_states, to_record, to_values, upsert

@@ -23,9 +23,9 @@ from sqlalchemy.exc import DBAPIError
 
 from lab_agent.audit_origin import find_origin
 from lab_agent.crypto import Cipher
+from lab_agent.domain.alerts import WaitingGroup
 from lab_agent.domain.audit import AuditHead, AuditOrigin
 from lab_agent.domain.job_records import FailureGroup, JobKind
-from lab_agent.domain.records import WaitingGroup
 from lab_agent.domain.store_health import StoreHealth
 from lab_agent.errors import StoreError, StoreFault, StoreUnreachableError
 from lab_agent.store.activity import ActivityRepository

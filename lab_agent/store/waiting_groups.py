@@ -20,8 +20,8 @@ from sqlalchemy import (
 
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey
+from lab_agent.domain.alerts import WaitingGroup
 from lab_agent.domain.ids import OrderKey
-from lab_agent.domain.records import WaitingGroup
 from lab_agent.domain.refused_messages import RefusedState
 from lab_agent.domain.report_records import HoldReason, result_alert_key
 from lab_agent.domain.state_machines import OPEN_LINES, REPORTS_NEEDING_OPERATOR, LineState, OrderState, ReportState

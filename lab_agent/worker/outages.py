@@ -17,8 +17,8 @@ import structlog
 
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey
+from lab_agent.domain.alerts import Alert
 from lab_agent.domain.job_records import JobKind
-from lab_agent.domain.records import Alert
 from lab_agent.errors import (
     AmbiguousFailure,
     AuthenticationRequired,

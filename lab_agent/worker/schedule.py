@@ -18,8 +18,8 @@ from apscheduler.triggers.interval import IntervalTrigger
 
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey
+from lab_agent.domain.alerts import Alert
 from lab_agent.domain.job_records import JobKind
-from lab_agent.domain.records import Alert
 from lab_agent.domain.retry import Backoff, backoff_delay
 from lab_agent.errors import (
     AnswerTooLarge,

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 
 import structlog
 
-from lab_agent.domain.records import Alert
+from lab_agent.domain.alerts import Alert
 from lab_agent.domain.store_health import StoreOutage
 from lab_agent.errors import StoreFault, StoreUnreachableError
 from lab_agent.ports.clock import Clock

@@ -15,8 +15,8 @@ from lab_agent.alert_log import close_alert, open_alert
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey
 from lab_agent.domain.adapter_pauses import AdapterPause, pause_key
+from lab_agent.domain.alerts import Alert
 from lab_agent.domain.audit import AuditAction, AuditEntry, short_name
-from lab_agent.domain.records import Alert
 from lab_agent.errors import InvalidTransitionError
 from lab_agent.store.unit_of_work import UnitOfWork
 

@@ -17,9 +17,9 @@ from datetime import datetime, timedelta
 from lab_agent.alert_log import close_alert, open_alert
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey
+from lab_agent.domain.alerts import Alert, WaitingGroup
 from lab_agent.domain.failure_causes import FailureCause
 from lab_agent.domain.job_records import FailureGroup
-from lab_agent.domain.records import Alert, WaitingGroup
 from lab_agent.ports.clock import Clock
 from lab_agent.store.unit_of_work import Store, UnitOfWork
 from lab_agent.workflow.group_alerts import describe_oldest

@@ -9,8 +9,8 @@ import json
 from collections.abc import Mapping
 from datetime import datetime
 
+from lab_agent.domain.alerts import Event
 from lab_agent.domain.audit import AuditAction, AuditEntry, AuditValue
-from lab_agent.domain.records import Event
 from lab_agent.store.unit_of_work import Store, UnitOfWork
 
 _SETTINGS_KEY = "audit.settings"

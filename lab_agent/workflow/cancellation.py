@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from lab_agent.domain import jobs
+from lab_agent.domain.alerts import Event
 from lab_agent.domain.ids import LineKey, OrderKey
 from lab_agent.domain.job_records import Job, JobKind
-from lab_agent.domain.records import Event
 from lab_agent.errors import LisRejected
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.lis import AdapterSource

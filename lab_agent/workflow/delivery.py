@@ -12,10 +12,11 @@ from typing import ClassVar
 import structlog
 
 from lab_agent.domain import jobs
+from lab_agent.domain.alerts import Event
 from lab_agent.domain.ids import LineKey, OrderKey, ReportKey
 from lab_agent.domain.job_records import Job, JobKind
 from lab_agent.domain.lab_messages import Document, LabReport, ReportStatus
-from lab_agent.domain.records import Event, LineRecord, OrderRecord
+from lab_agent.domain.records import LineRecord, OrderRecord
 from lab_agent.domain.report_coverage import Coverage, determine_coverage
 from lab_agent.domain.report_documents import documents_with_paths
 from lab_agent.domain.report_records import HoldReason, ReportRecord, UploadRecord

@@ -16,8 +16,8 @@ import structlog
 from lab_agent.alert_log import close_alert
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey
+from lab_agent.domain.alerts import Alert, Event
 from lab_agent.domain.ids import ResourceId
-from lab_agent.domain.records import Alert, Event
 from lab_agent.domain.report_records import HostedDocument, UploadRecord
 from lab_agent.errors import (
     AmbiguousFailure,

@@ -11,8 +11,8 @@ import structlog
 
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey
+from lab_agent.domain.alerts import Alert
 from lab_agent.domain.ids import OrderKey
-from lab_agent.domain.records import Alert
 from lab_agent.store.unit_of_work import UnitOfWork
 
 log = structlog.get_logger(__name__)

@@ -13,13 +13,14 @@ from typing import ClassVar
 import structlog
 
 from lab_agent.domain import jobs
+from lab_agent.domain.alerts import Event
 from lab_agent.domain.failure_causes import FailureCause
 from lab_agent.domain.ids import OrderKey, WorkOrderKey
 from lab_agent.domain.job_records import Job, JobKind
 from lab_agent.domain.jobs import TASK_COMPLETED
 from lab_agent.domain.lab_order import LabOrder
 from lab_agent.domain.order_holds import HoldCause, OrderHold
-from lab_agent.domain.records import Event, LineRecord, OrderRecord
+from lab_agent.domain.records import LineRecord, OrderRecord
 from lab_agent.domain.state_machines import JobState, LineState, OrderState, WorkOrderState
 from lab_agent.errors import ForeignLink, InvalidResponse, PermanentFailure, ServiceRejected, TaskUnreadable
 from lab_agent.ports.clock import Clock

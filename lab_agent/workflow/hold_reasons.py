@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from lab_agent.domain.records import Event
+from lab_agent.domain.alerts import Event
 from lab_agent.domain.report_records import HoldReason, ReportRecord
 from lab_agent.domain.state_machines import ReportState
 from lab_agent.store.unit_of_work import UnitOfWork

@@ -8,11 +8,12 @@ from typing import ClassVar
 
 import structlog
 
+from lab_agent.domain.alerts import Event
 from lab_agent.domain.failure_causes import format_issues
 from lab_agent.domain.ids import OrderKey
 from lab_agent.domain.job_records import Job, JobKind, ServiceMessage
 from lab_agent.domain.order_holds import HoldCause, OrderHold
-from lab_agent.domain.records import Event, OrderRecord
+from lab_agent.domain.records import OrderRecord
 from lab_agent.domain.retry import growing_wait
 from lab_agent.domain.state_machines import UNDECIDED_ORDERS, OrderState
 from lab_agent.ports.clock import Clock

@@ -11,11 +11,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from lab_agent.domain import jobs
+from lab_agent.domain.alerts import Event
 from lab_agent.domain.ids import LineKey, OrderKey, ReportKey, ResourceId, line_key
 from lab_agent.domain.job_records import Job, JobKind
 from lab_agent.domain.jobs import TASK_REQUESTED, TERMINAL_TASK_STATUSES
 from lab_agent.domain.lab_messages import AccessionUpdate
-from lab_agent.domain.records import Event, LineRecord, OrderRecord
+from lab_agent.domain.records import LineRecord, OrderRecord
 from lab_agent.domain.report_coverage import determine_coverage
 from lab_agent.domain.report_records import ReportRecord
 from lab_agent.domain.state_machines import (

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from lab_agent.conditions.model import AlertKey
+from lab_agent.domain.alerts import Event
 from lab_agent.domain.audit import AuditAction
 from lab_agent.domain.ids import OrderKey
 from lab_agent.domain.order_holds import HoldCause
-from lab_agent.domain.records import Event, OrderRecord
+from lab_agent.domain.records import OrderRecord
 from lab_agent.domain.report_records import HoldReason, ReportRecord, result_alert_key
 from lab_agent.domain.state_machines import REPORTS_NEEDING_OPERATOR, OrderState, ReportState
 from lab_agent.errors import InputError, InvalidTransitionError, LabAgentError, StoreUnreachableError, did_you_mean

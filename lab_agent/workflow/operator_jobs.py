@@ -9,11 +9,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from lab_agent.domain.alerts import Event
 from lab_agent.domain.audit import AuditAction, AuditEntry
 from lab_agent.domain.ids import JobId, LineKey, OrderKey, ReportKey
 from lab_agent.domain.job_records import Job, JobKind, ServiceMessage
 from lab_agent.domain.jobs import TERMINAL_TASK_STATUSES, adapter_of
-from lab_agent.domain.records import Event
 from lab_agent.domain.state_machines import JOBS_NEEDING_OPERATOR, JobState, OrderState, ReportState
 from lab_agent.errors import InputError, InvalidTransitionError, StoreError
 from lab_agent.store.unit_of_work import Store, UnitOfWork

@@ -11,11 +11,12 @@ from dataclasses import replace
 from datetime import datetime
 
 from lab_agent.domain import jobs
+from lab_agent.domain.alerts import Event
 from lab_agent.domain.audit import AuditAction, AuditValue
 from lab_agent.domain.ids import LineKey, OrderKey, ResourceId, line_key
 from lab_agent.domain.job_records import JobKind
 from lab_agent.domain.jobs import TERMINAL_TASK_STATUSES
-from lab_agent.domain.records import Event, LineRecord, OrderRecord
+from lab_agent.domain.records import LineRecord, OrderRecord
 from lab_agent.domain.state_machines import ENDED_LINES, JobState, LineState, OrderState, WorkOrderState
 from lab_agent.domain.work_orders import WorkOrder, route_line
 from lab_agent.errors import InvalidTransitionError, StoreError

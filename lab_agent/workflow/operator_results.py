@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 
+from lab_agent.domain.alerts import Event
 from lab_agent.domain.audit import AuditAction
 from lab_agent.domain.ids import LineKey, OrderKey, ReportKey
 from lab_agent.domain.job_records import Job, JobKind
 from lab_agent.domain.lab_messages import AccessionUpdate, LabMessage, LabReport, NotPerformed
-from lab_agent.domain.records import Event
 from lab_agent.domain.report_coverage import is_only_not_performed
 from lab_agent.domain.report_records import ReportRecord
 from lab_agent.domain.state_machines import JOBS_NEEDING_OPERATOR, REPORTS_NEEDING_OPERATOR, ReportState

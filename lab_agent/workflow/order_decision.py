@@ -7,12 +7,13 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from lab_agent.domain import jobs
+from lab_agent.domain.alerts import Event
 from lab_agent.domain.code_systems import CodeSystems
 from lab_agent.domain.ids import LineKey, OrderKey, ResourceId, line_key
 from lab_agent.domain.jobs import TASK_REQUESTED, TERMINAL_TASK_STATUSES
 from lab_agent.domain.order_holds import HoldCause, OrderHold
 from lab_agent.domain.received_order import ReceivedLine
-from lab_agent.domain.records import Event, LabelUse, LineRecord, OrderRecord
+from lab_agent.domain.records import LabelUse, LineRecord, OrderRecord
 from lab_agent.domain.state_machines import ENDED_LINES, LineState, OrderState, WorkOrderState
 from lab_agent.domain.work_orders import WorkOrder, route_line
 from lab_agent.fhir.lab_order_mapper import make_lab_order

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from lab_agent.domain.alerts import Event
 from lab_agent.domain.audit import AuditAction, AuditEntry
 from lab_agent.domain.ids import OrderKey, RefusedKey, ReportKey
 from lab_agent.domain.lab_messages import LabRejection, LabReport
-from lab_agent.domain.records import Event
 from lab_agent.domain.state_machines import FINISHED_REPORTS, OPEN_JOBS, ORDERS_BEFORE_HANDOVER, OrderState
 from lab_agent.errors import DataInvalidError, InvalidTransitionError, StoreError
 from lab_agent.serialization import dump_message, load_stored_message

@@ -9,8 +9,9 @@ from datetime import timedelta
 import structlog
 
 from lab_agent.domain import jobs
+from lab_agent.domain.alerts import Event
 from lab_agent.domain.ids import OrderKey, ResourceId, order_key
-from lab_agent.domain.records import Event, OrderRecord
+from lab_agent.domain.records import OrderRecord
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.exchange import Exchange
 from lab_agent.store.read_models import LAST_POLL_KEY

@@ -10,10 +10,10 @@ from typing import Protocol
 
 import structlog
 
+from lab_agent.domain.alerts import Event
 from lab_agent.domain.audit import AuditAction, AuditEntry, AuditValue
 from lab_agent.domain.ids import RefusedKey
 from lab_agent.domain.lab_messages import LabMessage, LabReport
-from lab_agent.domain.records import Event
 from lab_agent.domain.refused_messages import RefusedContent, RefusedMessage, RefusedState, sender_name
 from lab_agent.errors import Failure, InvalidTransitionError, StoreError
 from lab_agent.ports.clock import Clock

@@ -15,8 +15,8 @@ import structlog
 from lab_agent.alert_log import close_alert
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey
+from lab_agent.domain.alerts import Alert, Event
 from lab_agent.domain.ids import RefusedKey, refused_key
-from lab_agent.domain.records import Alert, Event
 from lab_agent.domain.refused_messages import RefusedContent, RefusedMessage, RefusedState, is_noise
 from lab_agent.store.read_models import Page
 from lab_agent.store.unit_of_work import UnitOfWork

@@ -10,8 +10,8 @@ from lab_agent.alert_log import close_alert, open_alert
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey
 from lab_agent.domain.ages import format_age
+from lab_agent.domain.alerts import Alert
 from lab_agent.domain.ids import OrderKey
-from lab_agent.domain.records import Alert
 from lab_agent.store.unit_of_work import UnitOfWork
 
 

@@ -11,11 +11,12 @@ from dataclasses import replace
 from datetime import datetime
 
 from lab_agent.domain import jobs
+from lab_agent.domain.alerts import Event
 from lab_agent.domain.ids import LineKey, OrderKey
 from lab_agent.domain.job_records import JobKind
 from lab_agent.domain.jobs import TASK_REQUESTED
 from lab_agent.domain.order_holds import HoldCause, OrderHold
-from lab_agent.domain.records import Event, LineRecord, OrderRecord
+from lab_agent.domain.records import LineRecord, OrderRecord
 from lab_agent.domain.state_machines import ENDED_LINES, JobState, LineState, OrderState, WorkOrderState
 from lab_agent.domain.text import join_limited
 from lab_agent.store.unit_of_work import UnitOfWork

@@ -18,8 +18,9 @@ from lab_agent.alert_log import close_alert, open_alert
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey
 from lab_agent.domain import jobs
+from lab_agent.domain.alerts import Alert, Event
 from lab_agent.domain.ids import LineKey, OrderKey, ReportKey, work_order_key
-from lab_agent.domain.records import Alert, Event, LineRecord
+from lab_agent.domain.records import LineRecord
 from lab_agent.domain.report_records import ReportRecord, UploadRecord
 from lab_agent.domain.state_machines import LineState, OrderState, ReportState
 from lab_agent.errors import ResourceNotReadable

@@ -17,8 +17,8 @@ import structlog
 from lab_agent.alert_log import close_alert, open_alert
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey
+from lab_agent.domain.alerts import Alert
 from lab_agent.domain.audit import AuditAction, AuditEntry
-from lab_agent.domain.records import Alert
 from lab_agent.domain.restoration import INSTANCE_ID_KEY, SIGN_WORDS, MarkedNumber, Restoration, RestoreSign
 from lab_agent.errors import InvalidTransitionError
 from lab_agent.store.unit_of_work import UnitOfWork

@@ -12,9 +12,9 @@ import structlog
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey
 from lab_agent.domain import jobs
+from lab_agent.domain.alerts import Alert
 from lab_agent.domain.ids import report_key
 from lab_agent.domain.lab_messages import AccessionUpdate, Document, LabMessage, LabReport, ReportedPatient
-from lab_agent.domain.records import Alert
 from lab_agent.domain.refused_messages import RefusedContent, RefusedMessage
 from lab_agent.domain.report_documents import map_documents
 from lab_agent.domain.report_records import ReportRecord

@@ -13,10 +13,10 @@ from typing import ClassVar
 import structlog
 
 from lab_agent.domain import jobs
+from lab_agent.domain.alerts import Event
 from lab_agent.domain.ids import LineKey, OrderKey, ReportKey
 from lab_agent.domain.job_records import Job, JobKind
 from lab_agent.domain.lab_messages import AccessionUpdate, LabMessage, LabRejection, LabReport
-from lab_agent.domain.records import Event
 from lab_agent.domain.report_coverage import Coverage, determine_coverage, is_only_not_performed
 from lab_agent.domain.report_records import HoldReason, ReportRecord
 from lab_agent.domain.state_machines import LineState, ReportState

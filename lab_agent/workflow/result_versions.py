@@ -15,10 +15,10 @@ from datetime import datetime
 from itertools import count
 
 from lab_agent.domain import jobs
+from lab_agent.domain.alerts import Event
 from lab_agent.domain.ids import JobId, OrderKey, ReportKey
 from lab_agent.domain.job_records import Job, JobKind, NewJob
 from lab_agent.domain.lab_messages import LabReport
-from lab_agent.domain.records import Event
 from lab_agent.domain.report_records import HoldReason, ReportRecord
 from lab_agent.domain.report_versions import VersionOrder
 from lab_agent.domain.state_machines import (

@@ -10,7 +10,7 @@ import structlog
 from lab_agent.alert_log import close_alert
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey
-from lab_agent.domain.records import Alert
+from lab_agent.domain.alerts import Alert
 from lab_agent.ports.clock import Clock
 from lab_agent.ports.exchange import UNFILTERED_HINTS, Exchange, SearchKind
 from lab_agent.store.unit_of_work import Store, UnitOfWork

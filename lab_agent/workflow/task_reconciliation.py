@@ -10,10 +10,11 @@ from functools import partial
 import structlog
 
 from lab_agent.conditions.model import AlertKey
+from lab_agent.domain.alerts import Event
 from lab_agent.domain.ids import OrderKey, ReportKey, ResourceId
 from lab_agent.domain.job_records import JobKind
 from lab_agent.domain.jobs import TASK_COMPLETED, TERMINAL_TASK_STATUSES
-from lab_agent.domain.records import Event, LineRecord, OrderRecord
+from lab_agent.domain.records import LineRecord, OrderRecord
 from lab_agent.domain.state_machines import ENDED_LINES, UNDECIDED_ORDERS, WAITING_LINES, LineState, OrderState, WorkOrderState
 from lab_agent.domain.work_orders import WorkOrder
 from lab_agent.errors import (

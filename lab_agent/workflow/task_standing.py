@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from urllib.parse import quote
 
+from lab_agent.domain.alerts import Event
 from lab_agent.domain.ids import LineKey, OrderKey, ResourceId
 from lab_agent.domain.jobs import ORDER_TASK_CODE, TASK_REQUESTED, TERMINAL_TASK_STATUSES
-from lab_agent.domain.records import Event, LineRecord, OrderRecord
+from lab_agent.domain.records import LineRecord, OrderRecord
 from lab_agent.domain.text import join_limited, shorten
 from lab_agent.errors import ServiceRejected
 from lab_agent.fhir.task_update import has_task_code, task_codes, task_status

@@ -9,10 +9,11 @@ from typing import ClassVar
 
 import structlog
 
+from lab_agent.domain.alerts import Event
 from lab_agent.domain.ids import LineKey, OrderKey, ReportKey, ResourceId
 from lab_agent.domain.job_records import Job, JobKind
 from lab_agent.domain.jobs import TASK_COMPLETED, TASK_REQUESTED, TERMINAL_TASK_STATUSES
-from lab_agent.domain.records import Event, LineRecord
+from lab_agent.domain.records import LineRecord
 from lab_agent.domain.state_machines import ENDED_LINES, UNDECIDED_ORDERS, LineState, OrderState
 from lab_agent.domain.text import shorten
 from lab_agent.errors import (

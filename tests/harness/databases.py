@@ -20,7 +20,8 @@ from sqlalchemy import Connection, Engine, create_engine, literal_column, select
 from typing_extensions import override
 
 from lab_agent.crypto import Cipher, new_key
-from lab_agent.domain.records import Alert, Event, LabelUse, LineRecord, OrderRecord
+from lab_agent.domain.alerts import Alert, Event
+from lab_agent.domain.records import LabelUse, LineRecord, OrderRecord
 from lab_agent.domain.report_records import ReportRecord, UploadRecord
 from lab_agent.domain.restoration import INSTANCE_ID_KEY
 from lab_agent.lis.sql.staging_tables import StagingTables, create_statements, make_tables

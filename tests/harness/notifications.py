@@ -8,7 +8,7 @@ from typing import Any
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AffectedCount, OpenCondition
 from lab_agent.conditions.table import CONDITIONS
-from lab_agent.domain.records import Alert
+from lab_agent.domain.alerts import Alert
 from lab_agent.notification.message import Change, Item, Message
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)

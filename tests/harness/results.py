@@ -15,10 +15,11 @@ import httpx
 from lab_agent import bootstrap, exact_json
 from lab_agent.bootstrap import Components
 from lab_agent.catalogue.spreadsheet.csv_files import load_catalogue
+from lab_agent.domain.alerts import Alert, Event
 from lab_agent.domain.ids import LineKey, OrderKey, ResourceId, report_key, work_order_key
 from lab_agent.domain.job_records import Job, JobKind
 from lab_agent.domain.lab_messages import LabMessage, LabReport, ReportedObservation, ReportStatus
-from lab_agent.domain.records import Alert, Event, LabelUse, LineRecord, OrderRecord
+from lab_agent.domain.records import LabelUse, LineRecord, OrderRecord
 from lab_agent.domain.report_records import ReportRecord
 from lab_agent.domain.retry import Backoff
 from lab_agent.domain.state_machines import JOBS_NEEDING_OPERATOR, LineState, OrderState, ReportState, WorkOrderState

@@ -23,7 +23,7 @@ import httpx
 from lab_agent import exact_json
 from lab_agent.accounts import Accounts, Role
 from lab_agent.crypto import Cipher, Passwords
-from lab_agent.domain.records import Alert
+from lab_agent.domain.alerts import Alert
 from lab_agent.store.queries import Queries
 from lab_agent.store.read_models import AffectedNumbers
 from lab_agent.store.schema import upgrade

@@ -28,9 +28,9 @@ from lab_agent.cli.agent_life import (
     process_lives,
 )
 from lab_agent.conditions.ids import ConditionId
+from lab_agent.domain.alerts import Alert
 from lab_agent.domain.failure_causes import FailureCause
 from lab_agent.domain.job_records import JobKind, NewJob
-from lab_agent.domain.records import Alert
 from lab_agent.domain.restoration import CREATED_AT_KEY
 from lab_agent.domain.state_machines import OrderState
 from lab_agent.domain.workers import WorkerRecord

@@ -11,11 +11,12 @@ import pytest
 
 from lab_agent import bootstrap
 from lab_agent.domain import jobs
+from lab_agent.domain.alerts import Event
 from lab_agent.domain.failure_causes import FailureCause
 from lab_agent.domain.ids import LineKey, OrderKey, ReportKey, ResourceId, report_key
 from lab_agent.domain.job_records import JobKind, NewJob
 from lab_agent.domain.lab_messages import LabReport, ReportedObservation, ReportStatus
-from lab_agent.domain.records import Event, LineRecord
+from lab_agent.domain.records import LineRecord
 from lab_agent.domain.report_records import HoldReason
 from lab_agent.domain.state_machines import JobState, LineState, OrderState, ReportState
 from lab_agent.domain.values import Coding

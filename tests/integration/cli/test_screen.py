@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 
 import pytest
 
+from lab_agent.domain.alerts import Event
 from lab_agent.domain.ids import OrderKey
-from lab_agent.domain.records import Event
 from lab_agent.domain.state_machines import OrderState
 from lab_agent.domain.values import Identifier
 from lab_agent.store.unit_of_work import UnitOfWork

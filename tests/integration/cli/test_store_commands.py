@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
+from lab_agent.domain.alerts import Event
 from lab_agent.domain.failure_causes import FailureCause
 from lab_agent.domain.ids import LineKey, OrderKey, ReportKey
 from lab_agent.domain.job_records import JobKind, NewJob, ServiceMessage
-from lab_agent.domain.records import Event, LineRecord
+from lab_agent.domain.records import LineRecord
 from lab_agent.domain.state_machines import JobState, LineState, ReportState, WorkOrderState
 from lab_agent.domain.values import Identifier
 from lab_agent.domain.work_orders import WorkOrder

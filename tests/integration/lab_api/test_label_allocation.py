@@ -20,8 +20,8 @@ from lab_agent.catalogue_service.high_water_mark import HighWaterMark
 from lab_agent.catalogue_service.label_allocation import LabelAllocator, empty_alert_key, low_alert_key
 from lab_agent.conditions.model import AlertKey
 from lab_agent.crypto import Cipher
+from lab_agent.domain.alerts import Alert
 from lab_agent.domain.label_pools import LabelPool
-from lab_agent.domain.records import Alert
 from lab_agent.errors import StoreError
 from lab_agent.store.schema import upgrade
 from lab_agent.store.unit_of_work import Store

@@ -18,7 +18,7 @@ from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import OpenCondition
 from lab_agent.conditions.table import CONDITIONS
 from lab_agent.crypto import Cipher, new_key
-from lab_agent.domain.records import Alert
+from lab_agent.domain.alerts import Alert
 from lab_agent.errors import LabAgentError, StoreError, StoreUnreachableError
 from lab_agent.notification.building import build_channels, build_policies
 from lab_agent.notification.channel import NotificationNotSent

@@ -11,8 +11,8 @@ import pytest
 
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey
+from lab_agent.domain.alerts import Alert
 from lab_agent.domain.lab_messages import AccessionUpdate
-from lab_agent.domain.records import Alert
 from lab_agent.domain.values import Coding
 from lab_agent.workflow import operator_results
 from lab_agent.workflow.attention_alerts import AttentionAlerts

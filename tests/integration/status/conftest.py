@@ -24,11 +24,12 @@ from lab_agent.audit_origin import find_origin
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey
 from lab_agent.crypto import Cipher, Passwords, new_key
+from lab_agent.domain.alerts import Alert, Event
 from lab_agent.domain.audit import AuditAction, AuditChannel
 from lab_agent.domain.ids import JobId, LineKey, OrderKey, ReportKey, ResourceId
 from lab_agent.domain.job_records import Job, JobKind, NewJob
 from lab_agent.domain.label_pools import LabelPool
-from lab_agent.domain.records import Alert, Event, OrderRecord
+from lab_agent.domain.records import OrderRecord
 from lab_agent.domain.report_records import ReportRecord
 from lab_agent.domain.state_machines import JobState, LineState, OrderState, ReportState, WorkOrderState
 from lab_agent.domain.values import Identifier

@@ -15,8 +15,8 @@ from lab_agent.accounts import Role
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import OpenCondition
 from lab_agent.conditions.table import CONDITIONS
+from lab_agent.domain.alerts import Alert
 from lab_agent.domain.job_records import JobKind
-from lab_agent.domain.records import Alert
 from lab_agent.errors import StoreFault, StoreUnreachableError
 from lab_agent.status.sessions import SESSION_COOKIE
 from tests.integration.status.conftest import HOSTILE, NOW, PASSWORD, form_token

@@ -12,9 +12,9 @@ from sqlalchemy import Connection, text
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey
 from lab_agent.crypto import Cipher
+from lab_agent.domain.alerts import Alert
 from lab_agent.domain.failure_causes import FailureCause
 from lab_agent.domain.job_records import JobKind
-from lab_agent.domain.records import Alert
 from lab_agent.domain.state_machines import OPEN_JOBS, JobState, OrderState
 from lab_agent.monitoring.cause_groups import CauseGroup, read_groups
 from lab_agent.store.queries import Queries

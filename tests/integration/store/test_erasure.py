@@ -10,11 +10,11 @@ import pytest
 from sqlalchemy import select
 
 from lab_agent.crypto import Cipher
+from lab_agent.domain.alerts import Event
 from lab_agent.domain.audit import AuditAction, AuditEntry
 from lab_agent.domain.ids import OrderKey, ReportKey
 from lab_agent.domain.job_records import ServiceMessage
 from lab_agent.domain.lab_messages import Document, LabReport, ReportedObservation, ReportStatus
-from lab_agent.domain.records import Event
 from lab_agent.domain.refused_messages import RefusedContent
 from lab_agent.domain.report_records import HostedDocument
 from lab_agent.domain.state_machines import JobState, LineState, OrderState, ReportState

@@ -10,9 +10,9 @@ import pytest
 
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey
+from lab_agent.domain.alerts import Alert, Event
 from lab_agent.domain.credentials import StoredToken
 from lab_agent.domain.notifications import ChannelRecord, Notification
-from lab_agent.domain.records import Alert, Event
 from lab_agent.domain.workers import WorkerRecord
 from lab_agent.errors import LeaseLostError
 from lab_agent.store.queries import Queries

@@ -18,8 +18,9 @@ from sqlalchemy.exc import OperationalError
 
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey
+from lab_agent.domain.alerts import Alert, Event
 from lab_agent.domain.job_records import JobKind
-from lab_agent.domain.records import Alert, Event, LineRecord, OrderRecord
+from lab_agent.domain.records import LineRecord, OrderRecord
 from lab_agent.domain.report_records import ReportRecord
 from lab_agent.domain.work_orders import WorkOrder
 from lab_agent.errors import AlreadyExistsError, StoreError, StoreUnreachableError

@@ -8,8 +8,8 @@ import pytest
 
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey
+from lab_agent.domain.alerts import Alert, Event
 from lab_agent.domain.job_records import JobKind
-from lab_agent.domain.records import Alert, Event
 from lab_agent.domain.state_machines import JobState, LineState, OrderState, ReportState, WorkOrderState
 from lab_agent.domain.values import Identifier
 from lab_agent.domain.work_orders import WorkOrder

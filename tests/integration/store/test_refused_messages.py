@@ -6,8 +6,8 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+from lab_agent.domain.alerts import Event
 from lab_agent.domain.ids import RefusedKey, refused_key
-from lab_agent.domain.records import Event
 from lab_agent.domain.refused_messages import RefusedContent, RefusedMessage, RefusedState
 from tests.integration.store.conftest import NOW
 

@@ -8,11 +8,11 @@ from datetime import timedelta
 
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey
+from lab_agent.domain.alerts import Alert, Event
 from lab_agent.domain.audit import AuditAction, AuditEntry
 from lab_agent.domain.catalogue_records import CatalogueVersion, IssuedLabel
 from lab_agent.domain.ids import OrderKey
 from lab_agent.domain.job_records import JobKind, ServiceMessage
-from lab_agent.domain.records import Alert, Event
 from lab_agent.domain.refused_messages import RefusedContent, RefusedState
 from lab_agent.domain.state_machines import OrderState, ReportState
 from lab_agent.settings.groups import RetentionSettings

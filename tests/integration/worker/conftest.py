@@ -14,9 +14,9 @@ import pytest
 
 from lab_agent.conditions.model import AlertKey
 from lab_agent.crypto import Cipher, new_key
+from lab_agent.domain.alerts import Alert
 from lab_agent.domain.ids import JobId
 from lab_agent.domain.job_records import Job, JobKind, NewJob
-from lab_agent.domain.records import Alert
 from lab_agent.domain.retry import Backoff
 from lab_agent.errors import StoreError, StoreUnreachableError
 from lab_agent.store.unit_of_work import Store, UnitOfWork

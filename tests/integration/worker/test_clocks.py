@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey
-from lab_agent.domain.records import Alert
+from lab_agent.domain.alerts import Alert
 from lab_agent.domain.state_machines import JobState
 from lab_agent.domain.workers import WorkerRecord
 from lab_agent.errors import ServiceUnavailable

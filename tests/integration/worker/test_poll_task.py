@@ -12,7 +12,8 @@ import httpx
 import pytest
 
 from lab_agent.conditions.model import AlertKey
-from lab_agent.domain.records import Alert, OrderRecord
+from lab_agent.domain.alerts import Alert
+from lab_agent.domain.records import OrderRecord
 from lab_agent.exchange.authenticator import Authenticator
 from lab_agent.exchange.client import ExchangeClient
 from lab_agent.http_client import HttpClient, HttpOptions

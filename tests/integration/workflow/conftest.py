@@ -15,10 +15,11 @@ import pytest
 from lab_agent import exact_json
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey
+from lab_agent.domain.alerts import Alert, Event
 from lab_agent.domain.ids import LineKey, OrderKey, report_key
 from lab_agent.domain.job_records import Job, JobKind
 from lab_agent.domain.lab_messages import LabMessage, LabReport
-from lab_agent.domain.records import Alert, Event, LineRecord, OrderRecord
+from lab_agent.domain.records import LineRecord, OrderRecord
 from lab_agent.domain.report_records import ReportRecord
 from lab_agent.domain.state_machines import JobState, LineState, OrderState
 from lab_agent.store.unit_of_work import UnitOfWork

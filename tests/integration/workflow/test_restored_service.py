@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from lab_agent.conditions.ids import ConditionId
+from lab_agent.domain.alerts import Alert
 from lab_agent.domain.ids import ResourceId
 from lab_agent.domain.job_records import JobKind
 from lab_agent.domain.lab_order import LabOrder
-from lab_agent.domain.records import Alert
 from lab_agent.domain.state_machines import LineState, OrderState
 from lab_agent.domain.values import Coding
 from lab_agent.errors import ServiceUnavailable

@@ -9,9 +9,9 @@ import httpx
 import pytest
 
 from lab_agent.conditions.ids import ConditionId
+from lab_agent.domain.alerts import Alert
 from lab_agent.domain.lab_messages import ReportStatus
 from lab_agent.domain.lab_order import LabOrder
-from lab_agent.domain.records import Alert
 from lab_agent.domain.report_records import UploadRecord
 from lab_agent.domain.restoration import RestoreSign
 from lab_agent.domain.state_machines import LineState, OrderState

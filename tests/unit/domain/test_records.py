@@ -10,11 +10,12 @@ import pytest
 
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey
+from lab_agent.domain.alerts import Alert
 from lab_agent.domain.catalogue_records import CATALOGUE_CHANGE_STAMP, ApiToken
 from lab_agent.domain.ids import LineKey, OrderKey, ReportKey, ResourceId, work_order_key
 from lab_agent.domain.notifications import Notification
 from lab_agent.domain.order_holds import OrderHold
-from lab_agent.domain.records import Alert, LineRecord, OrderRecord
+from lab_agent.domain.records import LineRecord, OrderRecord
 from lab_agent.domain.report_records import HoldReason, ReportRecord, result_alert_key
 from lab_agent.domain.state_machines import LineState, OrderState, ReportState, WorkOrderState
 from lab_agent.domain.work_orders import WorkOrder, route_line

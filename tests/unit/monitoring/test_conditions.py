@@ -10,7 +10,7 @@ import pytest
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AffectedCount, OpenCondition, Severity
 from lab_agent.conditions.table import CONDITIONS
-from lab_agent.domain.records import Alert
+from lab_agent.domain.alerts import Alert
 from lab_agent.domain.workers import WorkerRecord
 from lab_agent.monitoring.agent import AgentLimits, AgentState, find_lost_machines, find_overdue_poll
 from lab_agent.monitoring.report import list_conditions

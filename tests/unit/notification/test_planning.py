@@ -10,8 +10,8 @@ import pytest
 
 from lab_agent.conditions.ids import ConditionId
 from lab_agent.conditions.model import AlertKey, Severity
+from lab_agent.domain.alerts import Alert
 from lab_agent.domain.notifications import ChannelRecord, Notification
-from lab_agent.domain.records import Alert
 from lab_agent.notification.message import Change, Message
 from lab_agent.notification.planning import Policy, Situation, after_failure, after_success, make_message, make_plan
 from tests.harness.notifications import NOW, make_alert
