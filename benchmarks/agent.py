@@ -11,10 +11,11 @@ from benchmarks.child_process import Json, announce, cpu_seconds, peak_memory, s
 from benchmarks.loop_watch import LoopWatch
 from benchmarks.profiler import Profiler
 from benchmarks.statement_counts import StatementCounts
-from lab_agent import bootstrap, logs, worker_bootstrap
+from lab_agent import bootstrap, worker_bootstrap
 from lab_agent.bootstrap import Components
+from lab_agent.operations.worker import Worker
 from lab_agent.settings.root import Settings, load_settings
-from lab_agent.worker.worker import Worker
+from lab_agent.shared import logs
 
 if TYPE_CHECKING:
     from benchmarks.overview import StatusPage

@@ -10,14 +10,14 @@ import sys
 from pathlib import Path
 
 from benchmarks.child_process import Json, announce, cpu_seconds, serve_commands
-from lab_agent import logs
 from lab_agent.lis.guard import GuardedInbox
 from lab_agent.lis.hl7v2 import Hl7v2Adapter, Hl7v2Settings
 from lab_agent.lis.testing import make_order
 from lab_agent.result_bootstrap import SystemClock
+from lab_agent.results.result_inbox import StoreInbox
 from lab_agent.settings.root import Settings, load_settings
+from lab_agent.shared import logs
 from lab_agent.store.opening import open_store
-from lab_agent.workflow.result_inbox import StoreInbox
 
 
 async def _run(settings: Settings, folder: Path, order_port: int) -> None:

@@ -15,17 +15,17 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from lab_agent import bootstrap, result_bootstrap
-from lab_agent.accounts import Accounts, Role
 from lab_agent.bootstrap import Components
-from lab_agent.crypto import Passwords
+from lab_agent.operations.accounts import Accounts, Role
+from lab_agent.orders.order_assessment import reassess
+from lab_agent.results.refused_message_actions import RefusedMessageDesk
+from lab_agent.shared.web_server import listen, serve
 from lab_agent.status.app import SecurityHeadersMiddleware, create_app
 from lab_agent.status.context import ConnectionDesk, StatusContext, TemplateRenderer
 from lab_agent.status.page_look import PageLookMiddleware
 from lab_agent.status.sessions import SESSION_COOKIE
+from lab_agent.store.crypto import Passwords
 from lab_agent.store.opening import build_cipher
-from lab_agent.web_server import listen, serve
-from lab_agent.workflow.order_assessment import reassess
-from lab_agent.workflow.refused_message_desk import RefusedMessageDesk
 
 _USER = "benchmark"
 _BASE = "http://status.test"

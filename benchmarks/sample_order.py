@@ -13,13 +13,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from benchmarks.workspace import CATALOGUE, CODES, CONTRACT, SECOND_LABELS
-from lab_agent import exact_json
 from lab_agent.catalogue.basket import read_basket
 from lab_agent.catalogue.model import Catalogue
 from lab_agent.catalogue.nomenclature import nomenclature
 from lab_agent.catalogue.preanalytics import calculate
 from lab_agent.catalogue.questionnaire import build_questionnaire
 from lab_agent.catalogue.spreadsheet.csv_files import load_catalogue
+from lab_agent.shared import exact_json
 from lab_sandbox import updates
 from lab_sandbox.app import create_app
 from lab_sandbox.config import CLINIC_GUID, LABORATORY_GUID, SandboxConfig

@@ -9,48 +9,48 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 
-from lab_agent.catalogue_service.cache import CatalogueCache
-from lab_agent.documents.service import DocumentService
-from lab_agent.domain.audit import AuditOrigin
-from lab_agent.domain.ids import worker_name
-from lab_agent.domain.job_records import JobKind
-from lab_agent.errors import SettingsError
+from lab_agent.catalogue.catalogue_cache import CatalogueCache
 from lab_agent.exchange.authenticator import Authenticator
 from lab_agent.exchange.client import ExchangeClient, http_options
-from lab_agent.http_client import HttpClient
+from lab_agent.exchange.service import Exchange
+from lab_agent.lis.laboratory_system import AdapterSource
 from lab_agent.lis.registry import AdapterRegistry, load_adapters
-from lab_agent.mappings.loader import MappingCache
-from lab_agent.metrics import CallOutcome, Metrics
-from lab_agent.monitoring.activity import RecentCalls
-from lab_agent.monitoring.exchange_probes import CallDurations
-from lab_agent.ports.clock import Clock
-from lab_agent.ports.exchange import Exchange
-from lab_agent.ports.lis import AdapterSource
+from lab_agent.operations.activity import RecentCalls
+from lab_agent.operations.exchange_probes import CallDurations
+from lab_agent.orders.cancellation import CancelOrderHandler
+from lab_agent.orders.ended_orders import EndedOrderChecker
+from lab_agent.orders.handover import SubmitOrderHandler
+from lab_agent.orders.intake import FetchOrderHandler
+from lab_agent.orders.line_lifecycle import LateLineFinder
+from lab_agent.orders.line_routing import LineRouter
+from lab_agent.orders.order_assessment import OrderAssessor
+from lab_agent.orders.order_decision import DecisionPolicy
+from lab_agent.orders.order_reading import OrderReader
+from lab_agent.orders.polling import OrderPoller
+from lab_agent.orders.rejection_breaker import RejectionBreaker
+from lab_agent.orders.task_reconciliation import Reconciler
+from lab_agent.orders.task_standing import TaskInspector
+from lab_agent.orders.task_updates import TaskUpdateHandler
+from lab_agent.queue.job_handler import AnyJobHandler
+from lab_agent.queue.job_records import JobKind
 from lab_agent.result_bootstrap import SystemClock, build_code_systems, build_matcher, build_planning, build_version_horizon
+from lab_agent.results.delivery import DeliverReportHandler
+from lab_agent.results.document_service import DocumentService
+from lab_agent.results.mapping_loader import MappingCache
+from lab_agent.results.own_reports import OwnReports
+from lab_agent.results.result_matching import MatchReportHandler
 from lab_agent.rules.engine import check_severities
 from lab_agent.rules.translations import load_messages
 from lab_agent.settings.root import Settings
+from lab_agent.shared.clock import Clock
+from lab_agent.shared.errors import SettingsError
+from lab_agent.shared.http_client import HttpClient
+from lab_agent.shared.ids import worker_name
+from lab_agent.shared.metrics import CallOutcome, Metrics
+from lab_agent.store.audit_records import AuditOrigin
 from lab_agent.store.opening import open_store
 from lab_agent.store.queries import Queries
 from lab_agent.store.unit_of_work import Store
-from lab_agent.workflow.cancellation import CancelOrderHandler
-from lab_agent.workflow.delivery import DeliverReportHandler
-from lab_agent.workflow.ended_orders import EndedOrderChecker
-from lab_agent.workflow.handover import SubmitOrderHandler
-from lab_agent.workflow.intake import FetchOrderHandler
-from lab_agent.workflow.job_handler import AnyJobHandler
-from lab_agent.workflow.line_lifecycle import LateLineFinder
-from lab_agent.workflow.line_routing import LineRouter
-from lab_agent.workflow.order_assessment import OrderAssessor
-from lab_agent.workflow.order_decision import DecisionPolicy
-from lab_agent.workflow.order_reading import OrderReader
-from lab_agent.workflow.own_reports import OwnReports
-from lab_agent.workflow.polling import OrderPoller
-from lab_agent.workflow.rejection_breaker import RejectionBreaker
-from lab_agent.workflow.result_matching import MatchReportHandler
-from lab_agent.workflow.task_reconciliation import Reconciler
-from lab_agent.workflow.task_standing import TaskInspector
-from lab_agent.workflow.task_updates import TaskUpdateHandler
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,35 +15,35 @@ from pathlib import Path
 
 import structlog
 
-from lab_agent import bootstrap, logs, result_bootstrap, sd_notify, web_server, worker_bootstrap
-from lab_agent.accounts import Accounts
-from lab_agent.alert_log import close_alert, open_alert
-from lab_agent.audit_origin import find_origin
+from lab_agent import bootstrap, result_bootstrap, worker_bootstrap
 from lab_agent.bootstrap import Components
-from lab_agent.conditions.ids import ConditionId
-from lab_agent.conditions.model import AlertKey, OpenCondition
-from lab_agent.crypto import Passwords
-from lab_agent.domain.alerts import Alert
-from lab_agent.domain.audit import AuditChannel
-from lab_agent.errors import SettingsError, StoreError
 from lab_agent.lis.reloading import ReloadOutcome, ReloadResult
-from lab_agent.monitoring.activity import ActivityRecorder
+from lab_agent.operations.accounts import Accounts
+from lab_agent.operations.activity import ActivityRecorder
+from lab_agent.operations.search_filling import SearchFiller
+from lab_agent.operations.worker import BackgroundTask, Worker
+from lab_agent.orders.audit_trail import note_settings
+from lab_agent.orders.order_assessment import reassess
+from lab_agent.queue.store_watch import record_outages
+from lab_agent.results.refused_message_actions import RefusedMessageDesk
 from lab_agent.settings.introspection import iter_plain_values
 from lab_agent.settings.root import Settings, load_settings
 from lab_agent.settings.status import StatusSettings
+from lab_agent.shared import logs, sd_notify, web_server
+from lab_agent.shared.conditions.model import AlertKey, ConditionId, OpenCondition
+from lab_agent.shared.errors import SettingsError, StoreError
+from lab_agent.shared.stop_signals import StopSignals
 from lab_agent.status.app import create_app
 from lab_agent.status.context import AdapterStatus, ConnectionDesk, StatusContext
-from lab_agent.stop_signals import StopSignals
 from lab_agent.store.agent_lock import AgentLock
+from lab_agent.store.alert_log import close_alert, open_alert
+from lab_agent.store.audit_origin import find_origin
+from lab_agent.store.audit_records import AuditChannel
+from lab_agent.store.crypto import Passwords
+from lab_agent.store.event_records import Alert
 from lab_agent.store.opening import build_cipher
 from lab_agent.store.unit_of_work import UnitOfWork
 from lab_agent.store_start import StoreStart
-from lab_agent.worker.store_watch import record_outages
-from lab_agent.worker.worker import BackgroundTask, Worker
-from lab_agent.workflow.audit_trail import note_settings
-from lab_agent.workflow.order_assessment import reassess
-from lab_agent.workflow.refused_message_desk import RefusedMessageDesk
-from lab_agent.workflow.search_filling import SearchFiller
 
 log = structlog.get_logger(__name__)
 

@@ -6,18 +6,18 @@ from datetime import UTC, datetime, timedelta
 
 from typing_extensions import override
 
-from lab_agent.catalogue_service.cache import CatalogueCache
-from lab_agent.catalogue_service.versions import VersionHorizon
-from lab_agent.documents.service import DocumentService
-from lab_agent.domain.code_systems import CodeSystems
-from lab_agent.mappings.loader import MappingCache
-from lab_agent.ports.clock import Clock
+from lab_agent.catalogue.catalogue_cache import CatalogueCache
+from lab_agent.catalogue.versions import VersionHorizon
+from lab_agent.orders.order_assessment import CatalogueSource
+from lab_agent.results.document_service import DocumentService
+from lab_agent.results.mapping_loader import MappingCache
+from lab_agent.results.result_checks import ReleaseChecks
+from lab_agent.results.result_matching import ReportMatcher
+from lab_agent.results.upload_planning import UploadPlanner
 from lab_agent.settings.root import Settings
+from lab_agent.shared.clock import Clock
+from lab_agent.shared.code_systems import CodeSystems
 from lab_agent.store.unit_of_work import Store
-from lab_agent.workflow.order_assessment import CatalogueSource
-from lab_agent.workflow.result_checks import ReleaseChecks
-from lab_agent.workflow.result_matching import ReportMatcher
-from lab_agent.workflow.upload_planning import UploadPlanner
 
 
 class SystemClock(Clock):

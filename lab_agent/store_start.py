@@ -9,19 +9,19 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from lab_agent import web_server
-from lab_agent.conditions.model import OpenCondition
-from lab_agent.domain.store_health import StoreOutage, name_host
-from lab_agent.notification.building import build_memory_notifier
-from lab_agent.notification.dead_man import DeadManPing
-from lab_agent.notification.memory import MemoryBook
+from lab_agent.operations.notification.building import build_memory_notifier
+from lab_agent.operations.notification.dead_man import DeadManPing
+from lab_agent.operations.notification.memory import MemoryBook
 from lab_agent.result_bootstrap import SystemClock
 from lab_agent.settings.root import Settings
+from lab_agent.shared import web_server
+from lab_agent.shared.conditions.model import OpenCondition
 from lab_agent.status.waiting_app import create_waiting_app
 from lab_agent.store.agent_lock import AgentLock
 from lab_agent.store.database_files import beside_database
 from lab_agent.store.engine import sqlite_file
 from lab_agent.store.opening import open_store
+from lab_agent.store.store_health import StoreOutage, name_host
 from lab_agent.store_wait import StoreWait, keep_watchdog
 
 _DRAIN_SECONDS = 1.0

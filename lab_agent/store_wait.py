@@ -13,10 +13,10 @@ from typing import Any
 
 import structlog
 
-from lab_agent import sd_notify
-from lab_agent.conditions.model import OpenCondition
-from lab_agent.domain.store_health import StoreOutage
-from lab_agent.errors import StoreFault, StoreUnreachableError
+from lab_agent.shared import sd_notify
+from lab_agent.shared.conditions.model import OpenCondition
+from lab_agent.shared.errors import StoreFault, StoreUnreachableError
+from lab_agent.store.store_health import StoreOutage
 
 log = structlog.get_logger(__name__)
 

@@ -14,43 +14,41 @@ from lab_agent.bootstrap import (
     build_poller,
     build_reconciler,
 )
-from lab_agent.domain.retry import Backoff
-from lab_agent.domain.store_health import name_host
-from lab_agent.errors import AnswerTooLarge, Failure, ServicePaused, StoreUnreachableError
-from lab_agent.machine_probes import build_machine_probes
-from lab_agent.monitoring.agent import AgentLimits, AgentProbe
-from lab_agent.monitoring.exchange_probes import ClockProbe, SlownessProbe
-from lab_agent.monitoring.hosts import LivingHosts, OwnHostProbe, SchemaProbe
-from lab_agent.monitoring.monitor import Monitor, Probe
-from lab_agent.neighbour_probes import build_neighbour_probes, build_own_api_probes
-from lab_agent.notification.building import build_notifier
-from lab_agent.notification.dead_man import DeadManPing
-from lab_agent.notification.memory import MemoryBook
-from lab_agent.notification.notifier import Notifier
-from lab_agent.ports.exchange import Exchange
-from lab_agent.ports.lis import AdapterSource, NoAdapters
+from lab_agent.exchange.service import Exchange
+from lab_agent.lis.laboratory_system import AdapterSource, NoAdapters
+from lab_agent.operations.agent import AgentLimits, AgentProbe
+from lab_agent.operations.attention_alerts import AttentionAlerts
+from lab_agent.operations.clock_watch import ClockWatch
+from lab_agent.operations.exchange_probes import ClockProbe, SlownessProbe
+from lab_agent.operations.hosts import LivingHosts, OwnHostProbe, SchemaProbe
+from lab_agent.operations.monitor import Monitor, Probe
+from lab_agent.operations.notification.building import build_notifier
+from lab_agent.operations.notification.dead_man import DeadManPing
+from lab_agent.operations.notification.memory import MemoryBook
+from lab_agent.operations.notification.notifier import Notifier
+from lab_agent.operations.presence import Presence, WorkerIdentity
+from lab_agent.operations.probe_building import build_machine_probes, build_neighbour_probes, build_own_api_probes
+from lab_agent.operations.restore_watch import RestoreWatch
+from lab_agent.operations.retention import RetentionPurger
+from lab_agent.operations.schedule import LeasedTask, LisHealth, PollInterval, PollTask, ScheduledTask, Scheduler
+from lab_agent.operations.search_alerts import SearchAlerts
+from lab_agent.operations.worker import BackgroundTask, Worker
+from lab_agent.orders.unconfirmed_orders import UnconfirmedOrders
+from lab_agent.queue.dispatcher import JobDispatcher
+from lab_agent.queue.job_queues import list_queues
+from lab_agent.queue.job_runner import JobRunner
+from lab_agent.queue.outages import OutageTracker
+from lab_agent.queue.retry import Backoff
+from lab_agent.queue.service_hold import ServiceHold
+from lab_agent.queue.store_watch import StoreWatch
 from lab_agent.result_bootstrap import build_version_horizon
+from lab_agent.results.result_inbox import ResultCollector, StoreInbox
 from lab_agent.settings.root import Settings
+from lab_agent.shared.errors import AnswerTooLarge, Failure, ServicePaused, StoreUnreachableError
 from lab_agent.store.schema_versions import head_revision
+from lab_agent.store.store_health import name_host
 from lab_agent.store.store_mark import open_mark
 from lab_agent.store.unit_of_work import Store
-from lab_agent.worker.clock_watch import ClockWatch
-from lab_agent.worker.dispatcher import JobDispatcher
-from lab_agent.worker.job_queues import list_queues
-from lab_agent.worker.job_runner import JobRunner
-from lab_agent.worker.outages import OutageTracker
-from lab_agent.worker.presence import Presence, WorkerIdentity
-from lab_agent.worker.restore_watch import RestoreWatch
-from lab_agent.worker.schedule import LisHealth, PollInterval, PollTask, ScheduledTask, Scheduler
-from lab_agent.worker.service_hold import ServiceHold
-from lab_agent.worker.store_watch import StoreWatch
-from lab_agent.worker.task_lease import LeasedTask
-from lab_agent.worker.worker import BackgroundTask, Worker
-from lab_agent.workflow.attention_alerts import AttentionAlerts
-from lab_agent.workflow.result_inbox import ResultCollector, StoreInbox
-from lab_agent.workflow.retention import RetentionPurger
-from lab_agent.workflow.search_alerts import SearchAlerts
-from lab_agent.workflow.unconfirmed_orders import UnconfirmedOrders
 
 RETENTION_INTERVAL = 3600.0
 """Seconds."""

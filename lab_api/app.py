@@ -16,9 +16,9 @@ from starlette.routing import BaseRoute, Match, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lab_agent.catalogue.labels import LabelSource, NoLabels
-from lab_agent.logs import get_logger
 from lab_agent.settings.api import ApiSettings
-from lab_agent.web_server import NoSniffMiddleware
+from lab_agent.shared.logs import get_logger
+from lab_agent.shared.web_server import NoSniffMiddleware
 from lab_api import openapi
 from lab_api.auth import Clients
 from lab_api.endpoints import Endpoints

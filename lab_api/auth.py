@@ -17,11 +17,11 @@ from datetime import UTC, datetime
 from functools import partial
 
 from lab_agent.catalogue.model import Contract
-from lab_agent.crypto import Passwords, token_matches
-from lab_agent.domain.api_refusals import RefusalReason
-from lab_agent.domain.catalogue_records import ApiToken
-from lab_agent.password_attempts import AttemptRefusedError, PasswordAttempts
+from lab_agent.catalogue.records import ApiToken
 from lab_agent.settings.api import ApiBasicSettings, ApiTokenSettings
+from lab_agent.status.password_attempts import AttemptRefusedError, PasswordAttempts
+from lab_agent.store.api_refusals import RefusalReason
+from lab_agent.store.crypto import Passwords, token_matches
 from lab_api.errors import ApiError, CredentialsError
 from lab_api.refusals import find_ended
 from lab_api.token_endpoint import SignedTokens

@@ -12,15 +12,14 @@ from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 
+from lab_agent.catalogue.catalogue_cache import UNREAD_STAMP, CatalogueSnapshot, load_snapshot
+from lab_agent.catalogue.catalogue_fallback import UnreadableCatalogueAlert, activate_fallback, verify_content
 from lab_agent.catalogue.model import Catalogue
+from lab_agent.catalogue.records import ApiToken
 from lab_agent.catalogue.turnaround import Notice
-from lab_agent.catalogue_service.cache import UNREAD_STAMP, CatalogueSnapshot, load_snapshot
-from lab_agent.catalogue_service.fallback import UnreadableCatalogueAlert, activate_fallback, verify_content
-from lab_agent.catalogue_service.source_import import import_source
-from lab_agent.catalogue_service.versions import unpack_catalogue
-from lab_agent.domain.catalogue_records import ApiToken
-from lab_agent.errors import CatalogueError, Problem, StoreError
-from lab_agent.logs import get_logger
+from lab_agent.catalogue.versions import import_source, unpack_catalogue
+from lab_agent.shared.errors import CatalogueError, Problem, StoreError
+from lab_agent.shared.logs import get_logger
 from lab_agent.store.unit_of_work import Store
 from lab_api.response_cache import CurrentCatalogue
 

@@ -13,21 +13,20 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from lab_agent import logs
-from lab_agent.audit_origin import find_origin
-from lab_agent.catalogue_service.high_water_mark import HighWaterMark
-from lab_agent.catalogue_service.label_allocation import LabelAllocator, check_contracts
-from lab_agent.crypto import Passwords, hash_token, new_token
-from lab_agent.domain.audit import AuditChannel
-from lab_agent.domain.text import escape_unprintable
-from lab_agent.errors import LabAgentError
+from lab_agent.catalogue.label_allocation import HighWaterMark, LabelAllocator, check_contracts
+from lab_agent.queue.store_watch import StoreWatch
 from lab_agent.result_bootstrap import SystemClock
 from lab_agent.settings.root import ApiGroups, load_groups
-from lab_agent.stop_signals import StopSignals
+from lab_agent.shared import logs
+from lab_agent.shared.errors import LabAgentError
+from lab_agent.shared.stop_signals import StopSignals
+from lab_agent.shared.text import escape_unprintable
+from lab_agent.store.audit_origin import find_origin
+from lab_agent.store.audit_records import AuditChannel
+from lab_agent.store.crypto import Passwords, hash_token, new_token
 from lab_agent.store.opening import open_store
 from lab_agent.store.schema_versions import head_revision
 from lab_agent.store.unit_of_work import Store
-from lab_agent.worker.store_watch import StoreWatch
 from lab_api.app import create_app
 from lab_api.auth import Clients
 from lab_api.catalogue_sync import CatalogueSync

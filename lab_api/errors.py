@@ -13,12 +13,12 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from lab_agent import exact_json
 from lab_agent.catalogue.basket_errors import BasketProblem
-from lab_agent.catalogue_service.label_allocation import PoolEmptyError
-from lab_agent.domain.api_refusals import RefusalReason
-from lab_agent.errors import BasketError, DataInvalidError, LabAgentError, Problem, StoreError, UnknownContractError
-from lab_agent.logs import get_logger
+from lab_agent.catalogue.label_allocation import PoolEmptyError
+from lab_agent.shared import exact_json
+from lab_agent.shared.errors import BasketError, DataInvalidError, LabAgentError, Problem, StoreError, UnknownContractError
+from lab_agent.shared.logs import get_logger
+from lab_agent.store.api_refusals import RefusalReason
 from lab_api.refusals import count_refusal
 
 _log = get_logger(__name__)

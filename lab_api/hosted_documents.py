@@ -13,8 +13,8 @@ from datetime import datetime
 from starlette.requests import Request
 from starlette.responses import Response
 
-from lab_agent.domain.report_documents import OCTET_STREAM, is_media_type
-from lab_agent.domain.report_records import HostedDocument
+from lab_agent.lis.report_documents import OCTET_STREAM, is_media_type
+from lab_agent.results.records import HostedDocument
 from lab_agent.store.unit_of_work import Store, UnitOfWork
 from lab_api.errors import ApiError, OutageReporter
 from lab_api.response_cache import accepted_values, holds_version

@@ -9,7 +9,7 @@ from platform import python_version
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from lab_agent.domain.api_refusals import RefusalReason
+from lab_agent.store.api_refusals import RefusalReason
 
 ENDPOINTS = frozenset({"nomenclature", "eta", "questionnaire", "preanalytics", "token", "document"})
 _OTHER = "other"

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from lab_agent import exact_json
-from lab_agent.conditions.model import OpenCondition
-from lab_agent.metrics import CONTENT_TYPE
+from lab_agent.shared import exact_json
+from lab_agent.shared.conditions.model import OpenCondition
+from lab_agent.shared.metrics import CONTENT_TYPE
 from lab_api.errors import ApiError
 from lab_api.metrics import ApiMetrics
 from lab_api.refusals import RefusalCounter

@@ -6,12 +6,12 @@ import asyncio
 import uuid
 from collections.abc import Callable
 
-from lab_agent.domain.programs import ProgramKind
-from lab_agent.errors import StoreError
-from lab_agent.logs import get_logger
-from lab_agent.ports.clock import Clock
+from lab_agent.operations.presence import ProgramBeat
+from lab_agent.shared.clock import Clock
+from lab_agent.shared.errors import StoreError
+from lab_agent.shared.logs import get_logger
+from lab_agent.store.program_records import ProgramKind
 from lab_agent.store.unit_of_work import Store, UnitOfWork
-from lab_agent.worker.presence import ProgramBeat
 
 _log = get_logger(__name__)
 _END_SECONDS = 2.0

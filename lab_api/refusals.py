@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from starlette.requests import Request
 
-from lab_agent.domain.api_refusals import PROBE_USER_AGENT, ApiRefusals, RefusalReason, period_start
-from lab_agent.domain.catalogue_records import ApiToken
+from lab_agent.catalogue.records import ApiToken
+from lab_agent.store.api_refusals import PROBE_USER_AGENT, ApiRefusals, RefusalReason, period_start
 from lab_agent.store.unit_of_work import Store, UnitOfWork
 from lab_api.catalogue_sync import repeat
 

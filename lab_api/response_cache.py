@@ -19,10 +19,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from lab_agent import exact_json
 from lab_agent.catalogue.model import Catalogue, Contract
 from lab_agent.catalogue.nomenclature import nomenclature, turnarounds
 from lab_agent.catalogue.turnaround import Notice, next_change
+from lab_agent.shared import exact_json
 
 MAX_PREPARED_BYTES = 64_000_000
 _JSON = (b"content-type", b"application/json")

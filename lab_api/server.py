@@ -10,11 +10,11 @@ from collections.abc import Callable, Coroutine, Mapping
 
 from fastapi import FastAPI
 
-from lab_agent import sd_notify, web_server
-from lab_agent.asyncio_errors import retrieve_error
-from lab_agent.logs import get_logger
+from lab_agent.operations.worker import BackgroundTaskFailed
 from lab_agent.settings.api import ApiSettings
-from lab_agent.worker.worker import BackgroundTaskFailed
+from lab_agent.shared import sd_notify, web_server
+from lab_agent.shared.asyncio_errors import retrieve_error
+from lab_agent.shared.logs import get_logger
 from lab_api.catalogue_sync import CatalogueSync
 from lab_api.response_cache import CurrentCatalogue
 

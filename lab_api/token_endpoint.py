@@ -22,9 +22,9 @@ from joserfc.jwk import OctKey
 from starlette.requests import Request
 from starlette.responses import Response
 
-from lab_agent.crypto import token_matches
-from lab_agent.domain.api_refusals import RefusalReason
-from lab_agent.domain.catalogue_records import ApiToken
+from lab_agent.catalogue.records import ApiToken
+from lab_agent.store.api_refusals import RefusalReason
+from lab_agent.store.crypto import token_matches
 from lab_api.errors import ApiError, operation_outcome_body
 from lab_api.refusals import count_refusal, find_ended
 from lab_api.request_body import read_body

@@ -10,8 +10,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from lab_agent import exact_json, web_server
 from lab_agent.settings.groups import StoreSettings
+from lab_agent.shared import exact_json, web_server
 from lab_agent.store.opening import open_store
 from lab_agent.store_wait import StoreWait, keep_watchdog
 from lab_api.errors import EXCEPTION_HANDLERS, ApiError, service_unavailable

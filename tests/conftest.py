@@ -52,7 +52,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(autouse=True)
 def sent_bodies_are_valid_stu3(request: pytest.FixtureRequest) -> Iterator[None]:
     """Whatever a test's agent sends is valid STU3, but for the deviations that docs/conformance.md names."""
-    if "lab_agent.http_client" not in sys.modules or CALLS_ALONE.intersection(request.path.parts):
+    if "lab_agent.shared.http_client" not in sys.modules or CALLS_ALONE.intersection(request.path.parts):
         yield
         return
     from tests.harness.sent_bodies import checked_bodies  # noqa: PLC0415 - only where something can be sent

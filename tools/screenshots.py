@@ -22,8 +22,8 @@ from pathlib import Path
 
 from playwright.sync_api import Page, sync_playwright
 
-from lab_agent.domain.activity import HOUR, HourlyActivity, Measure, hour_of, summarize
 from lab_agent.settings.root import load_settings
+from lab_agent.store.activity_records import HOUR, HourlyActivity, Measure, hour_of, summarize
 from lab_agent.store.opening import open_store
 from lab_agent.store.unit_of_work import UnitOfWork
 

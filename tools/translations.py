@@ -16,27 +16,20 @@ from babel.messages.catalog import Catalog
 from babel.messages.extract import extract_from_dir
 from babel.messages.pofile import read_po, write_po
 
-from lab_agent.accounts import Role
-from lab_agent.conditions.model import Severity
-from lab_agent.conditions.table import CONDITIONS
-from lab_agent.domain.job_records import JobKind
-from lab_agent.domain.lab_messages import ObservationStatus, ReportStatus
-from lab_agent.domain.refused_messages import RefusedState
-from lab_agent.domain.report_records import HoldReason
-from lab_agent.domain.state_machines import (
-    REPORTS_NEEDING_OPERATOR,
-    JobState,
-    LineState,
-    OrderState,
-    ReportState,
-    WorkOrderState,
-)
+from lab_agent.lis.lab_messages import ObservationStatus, ReportStatus
+from lab_agent.operations.accounts import Role
+from lab_agent.orders.job_actions import describe_retry
+from lab_agent.queue.job_records import JobKind
+from lab_agent.results.hold_reasons import what_to_do
+from lab_agent.results.records import HoldReason
+from lab_agent.results.refused_message_actions import PartOutcome
+from lab_agent.results.refused_records import RefusedState
 from lab_agent.rules import rule
+from lab_agent.shared.conditions.model import Severity
+from lab_agent.shared.conditions.table import CONDITIONS
+from lab_agent.shared.state_machines import REPORTS_NEEDING_OPERATOR, JobState, LineState, OrderState, ReportState, WorkOrderState
 from lab_agent.status import formatting, wording
 from lab_agent.status.translation import LANGUAGES, LOCALES_FOLDER
-from lab_agent.workflow.hold_reasons import what_to_do
-from lab_agent.workflow.operator_jobs import describe_retry
-from lab_agent.workflow.refused_message_desk import PartOutcome
 
 _STATUS = LOCALES_FOLDER.parent
 _METHODS = [("**.py", "python"), ("**.html", "jinja2")]

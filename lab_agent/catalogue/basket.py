@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from lab_agent import exact_json
 from lab_agent.catalogue.basket_errors import BasketProblems
 from lab_agent.catalogue.model import Contract, Item, Requirement, unknown_contract_error
 from lab_agent.catalogue.specimen_choice import SpecimenRequest, choose_requirements
-from lab_agent.errors import DataInvalidError, Problem
+from lab_agent.shared import exact_json
+from lab_agent.shared.errors import DataInvalidError, Problem
 
 _ITEMS_FIELD = "analyticsrequests"
 _SURROGATE_ESCAPE = re.compile(rb"\\u[dD][89a-fA-F]")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
-from lab_agent.errors import BasketError, Problem
+from lab_agent.shared.errors import BasketError, Problem
 
 _MAX_LENGTH = 200
 _TEXT_TYPES = (str, int, Decimal)

@@ -18,7 +18,7 @@ from typing import Protocol
 from lab_agent.catalogue.basket import Basket
 from lab_agent.catalogue.model import Item, Requirement
 from lab_agent.catalogue.tubes import Tube
-from lab_agent.domain.label_pools import IdentifierPattern
+from lab_agent.shared.label_pools import IdentifierPattern
 
 _MIN_GUID_LENGTH = 16
 STUDY_SECOND_LABEL_PATTERNS: Mapping[str, IdentifierPattern] = {

@@ -13,8 +13,8 @@ from decimal import Decimal
 from enum import StrEnum
 
 from lab_agent.catalogue.turnaround import Notice, Turnaround
-from lab_agent.domain.label_pools import IdentifierPattern
-from lab_agent.errors import Problem, UnknownContractError
+from lab_agent.shared.errors import Problem, UnknownContractError
+from lab_agent.shared.label_pools import IdentifierPattern
 
 
 @dataclass(frozen=True, slots=True)

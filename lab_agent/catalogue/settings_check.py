@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
 from lab_agent.catalogue.model import Catalogue
-from lab_agent.errors import Problem, did_you_mean
+from lab_agent.shared.errors import Problem, did_you_mean
 
 
 def find_contract_mismatches(

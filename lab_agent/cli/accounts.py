@@ -9,13 +9,13 @@ from typing import Annotated
 
 import typer
 
-from lab_agent.accounts import Account, Accounts, ApiClients, Role, generate_password
+from lab_agent.catalogue.records import ApiToken
 from lab_agent.cli.columns import choose_columns
 from lab_agent.cli.context import ByOption, ColumnsOption, CommandContext, ConfigOption, JsonOption, WideOption, run_with_store
 from lab_agent.cli.output import Row, print_json, print_line, print_list
-from lab_agent.crypto import Passwords
-from lab_agent.domain.catalogue_records import ApiToken
-from lab_agent.errors import StoreError
+from lab_agent.operations.accounts import Account, Accounts, ApiClients, Role, generate_password
+from lab_agent.shared.errors import StoreError
+from lab_agent.store.crypto import Passwords
 
 api_token_app = typer.Typer(help="Access tokens of the laboratory's API.", no_args_is_help=True)
 

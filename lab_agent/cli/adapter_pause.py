@@ -8,10 +8,10 @@ import typer
 
 from lab_agent.cli.context import ByOption, CommandContext, ConfigOption, operator_name, run_with_store
 from lab_agent.cli.output import print_line
-from lab_agent.errors import InputError, did_you_mean
+from lab_agent.orders.job_actions import validate_note
+from lab_agent.orders.pause_actions import pause_adapter, resume_adapter
+from lab_agent.shared.errors import InputError, did_you_mean
 from lab_agent.store.unit_of_work import UnitOfWork
-from lab_agent.workflow.adapter_pauses import pause_adapter, resume_adapter
-from lab_agent.workflow.operator_jobs import validate_note
 
 _NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The laboratory system: a table lis.NAME of the settings.")]
 _ReasonOption = Annotated[str, typer.Option("--reason", help="Why; it is kept in the audit.")]

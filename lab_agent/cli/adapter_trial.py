@@ -14,16 +14,16 @@ from typing import Any
 
 from lab_agent import result_bootstrap
 from lab_agent.cli.lazy_commands import paused_garbage_collection
-from lab_agent.domain.ids import OrderKey
-from lab_agent.errors import InputError, LabAgentError, SettingsError, StoreError
 from lab_agent.lis.guard import GuardedAdapter
 from lab_agent.lis.registry import ENTRY_POINT_GROUP, load_adapters
-from lab_agent.mappings.loader import MappingCache, load_mapping_tables
+from lab_agent.results.mapping_loader import MappingCache, load_mapping_tables
+from lab_agent.results.trial.map_lines import toml_value
+from lab_agent.results.trial.trial_outcomes import Rehearsal
 from lab_agent.settings.root import Settings, load_settings
 from lab_agent.settings.sources import deep_merge
+from lab_agent.shared.errors import InputError, LabAgentError, SettingsError, StoreError
+from lab_agent.shared.ids import OrderKey
 from lab_agent.store.unit_of_work import Store
-from lab_agent.workbench.map_lines import toml_value
-from lab_agent.workbench.rehearsal import Rehearsal
 
 _STAND_IN_EXCHANGE: Mapping[str, Any] = {
     "base_url": "https://exchange.invalid/",

@@ -18,10 +18,10 @@ from lab_agent.cli.adapter_try_output import messages_json, print_messages, prin
 from lab_agent.cli.adapter_try_write import NothingAnsweredError, write_proposals
 from lab_agent.cli.context import ConfigOption, JsonOption
 from lab_agent.cli.output import print_error, print_json, print_line
-from lab_agent.domain.text import shorten
-from lab_agent.errors import InputError
-from lab_agent.workbench.captured_messages import CapturedMessage, read_captured
-from lab_agent.workbench.proposals import Proposals, TriedMessage, collect_proposals
+from lab_agent.results.trial.captured_messages import CapturedMessage, read_captured
+from lab_agent.results.trial.proposals import Proposals, TriedMessage, collect_proposals
+from lab_agent.shared.errors import InputError
+from lab_agent.shared.text import shorten
 
 _MOST_ROUNDS = 5
 _UNCODED_UNITS = 3

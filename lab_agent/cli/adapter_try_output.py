@@ -8,15 +8,15 @@ from typing import Any
 from lab_agent.cli.adapter_trial import Trial
 from lab_agent.cli.adapter_try_write import Target, lines_by_target
 from lab_agent.cli.output import Row, print_fields, print_heading, print_line, print_list
-from lab_agent.domain.lab_messages import AccessionUpdate, LabMessage, LabReport
-from lab_agent.domain.text import shorten
-from lab_agent.domain.value_text import format_value
-from lab_agent.mappings.loader import COLUMNS
-from lab_agent.ports.lis import TraceLine
-from lab_agent.workbench.map_lines import paste_lines
-from lab_agent.workbench.proposals import Proposals, TriedMessage
-from lab_agent.workbench.rehearsal import Fate, OutgoingObservation, PartOutcome
-from lab_agent.workbench.table_rows import csv_lines
+from lab_agent.lis.lab_messages import AccessionUpdate, LabMessage, LabReport
+from lab_agent.lis.laboratory_system import TraceLine
+from lab_agent.lis.value_text import format_value
+from lab_agent.results.mapping_loader import COLUMNS
+from lab_agent.results.trial.map_lines import paste_lines
+from lab_agent.results.trial.proposals import Proposals, TriedMessage
+from lab_agent.results.trial.table_rows import csv_lines
+from lab_agent.results.trial.trial_outcomes import Fate, OutgoingObservation, PartOutcome
+from lab_agent.shared.text import shorten
 
 _HIDDEN = "(names the patient: --show-patient shows it)"
 _LONGEST_LINE = 400

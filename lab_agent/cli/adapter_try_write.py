@@ -10,14 +10,14 @@ from zoneinfo import available_timezones
 
 import typer
 
-from lab_agent.atomic_file import rewrite_atomically, temporary_file
 from lab_agent.cli.adapter_trial import Trial
 from lab_agent.cli.output import print_error
-from lab_agent.ports.lis import MapSuggestion
+from lab_agent.lis.laboratory_system import MapSuggestion
+from lab_agent.results.trial.map_lines import TomlLine, add_lines, paste_lines, split_table
+from lab_agent.results.trial.proposals import Proposals
+from lab_agent.results.trial.table_rows import TableRow, plan_changes, require_folder, write_changes
 from lab_agent.settings.root import load_settings
-from lab_agent.workbench.map_lines import TomlLine, add_lines, paste_lines, split_table
-from lab_agent.workbench.proposals import Proposals
-from lab_agent.workbench.table_rows import TableRow, plan_changes, require_folder, write_changes
+from lab_agent.shared.atomic_file import rewrite_atomically, temporary_file
 
 _SETTINGS_PREFIX = "lis"
 _TIME_ZONE = "time_zone"

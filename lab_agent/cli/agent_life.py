@@ -16,17 +16,16 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from lab_agent.conditions.ids import ConditionId
-from lab_agent.conditions.model import OpenCondition
-from lab_agent.conditions.table import CONDITIONS
-from lab_agent.domain.store_health import fault_condition
-from lab_agent.domain.workers import WorkerRecord
-from lab_agent.errors import StoreFault
-from lab_agent.monitoring.agent import AgentLimits, AgentState, living_workers
-from lab_agent.monitoring.monitor import Finding
+from lab_agent.operations.agent import AgentLimits, AgentState, living_workers
+from lab_agent.operations.monitor import Finding
+from lab_agent.queue.workers import WorkerRecord
 from lab_agent.settings.status import StatusSettings
+from lab_agent.shared.conditions.model import ConditionId, OpenCondition
+from lab_agent.shared.conditions.table import CONDITIONS
+from lab_agent.shared.errors import StoreFault
+from lab_agent.shared.url_origin import LOOPBACK_OF_ANY
 from lab_agent.store.agent_lock import LockHolder
-from lab_agent.url_origin import LOOPBACK_OF_ANY
+from lab_agent.store.store_health import fault_condition
 
 _ANSWER_SECONDS = 3.0
 _MAX_ANSWER = 1_000_000

@@ -13,10 +13,9 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from lab_agent.audit_origin import find_person
 from lab_agent.cli.lazy_commands import COMPLETION_VARIABLE
-from lab_agent.errors import InputError, LabAgentError
-from lab_agent.systemd_units import (
+from lab_agent.shared.errors import InputError, LabAgentError
+from lab_agent.shared.systemd_units import (
     SETTINGS_FOLDER,
     SETTINGS_NAME,
     WORKER,
@@ -26,6 +25,7 @@ from lab_agent.systemd_units import (
     settings_file,
     unit_name,
 )
+from lab_agent.store.audit_origin import find_person
 
 _PASSED_ON = frozenset({
     "User", "Group", "SupplementaryGroups", "WorkingDirectory", "UMask", "StateDirectory", "StateDirectoryMode", "LoadCredential",

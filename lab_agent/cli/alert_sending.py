@@ -15,14 +15,14 @@ from typing_extensions import override
 
 from lab_agent.cli.context import ConfigOption, JsonOption
 from lab_agent.cli.output import print_error, print_list
-from lab_agent.errors import InputError, did_you_mean
-from lab_agent.notification.building import build_channels, laboratory_name
-from lab_agent.notification.channel import Channel, NotificationNotSent
-from lab_agent.notification.message import Message
-from lab_agent.ports.clock import Clock
+from lab_agent.operations.notification.building import build_channels, laboratory_name
+from lab_agent.operations.notification.channel import Channel, NotificationNotSent
+from lab_agent.operations.notification.message import Message
 from lab_agent.settings.groups import SettingsGroup
 from lab_agent.settings.notify import NotifySettings
 from lab_agent.settings.root import load_groups
+from lab_agent.shared.clock import Clock
+from lab_agent.shared.errors import InputError, did_you_mean
 
 
 class _NotifyGroups(SettingsGroup):

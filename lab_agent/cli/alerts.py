@@ -9,10 +9,10 @@ import typer
 from lab_agent.cli.context import CommandContext, ConfigOption, JsonOption, run_with_store
 from lab_agent.cli.lazy_commands import CommandSource, lazy_group
 from lab_agent.cli.output import Row, print_fields
-from lab_agent.conditions.model import AlertKey, OpenCondition
-from lab_agent.domain.notifications import Notification
-from lab_agent.errors import InputError
-from lab_agent.monitoring.report import to_open_condition
+from lab_agent.operations.report import to_open_condition
+from lab_agent.shared.conditions.model import AlertKey, OpenCondition
+from lab_agent.shared.errors import InputError
+from lab_agent.store.notification_records import Notification
 
 _ACTIONS = {
     "test": CommandSource(

@@ -12,7 +12,7 @@ import typer
 from lab_agent.cli import command_log
 from lab_agent.cli.lazy_commands import ALL_OPTION, CommandSource, lazy_group, prepare_completion
 from lab_agent.cli.output import print_error
-from lab_agent.errors import InputError, LabAgentError, StoreUnreachableError
+from lab_agent.shared.errors import InputError, LabAgentError, StoreUnreachableError
 
 _DAILY = {
     "run": CommandSource(
@@ -132,7 +132,7 @@ def _explain_error(error: LabAgentError) -> str:
     """What went wrong; where it is the database, also what to do about it."""
     if not isinstance(error, StoreUnreachableError) or error.fault is None:
         return str(error)
-    from lab_agent.domain.store_health import explain_error  # noqa: PLC0415 - only where a command has failed
+    from lab_agent.store.store_health import explain_error  # noqa: PLC0415 - only where a command has failed
 
     return explain_error(error)
 

@@ -15,18 +15,18 @@ from typing import Annotated, TextIO, TypeVar
 
 import typer
 
-from lab_agent.atomic_file import temporary_file
-from lab_agent.audit_log import record
-from lab_agent.audit_origin import find_origin
 from lab_agent.cli.columns import choose_columns
 from lab_agent.cli.context import ByOption, ColumnsOption, ConfigOption, JsonOption, LimitOption, OffsetOption, WideOption
 from lab_agent.cli.output import Row, print_fields, print_json, print_line, print_list
-from lab_agent.domain.audit import AuditAction, AuditEntry, AuditRecord
-from lab_agent.errors import InputError, StoreError
+from lab_agent.operations.audit_log import record
 from lab_agent.settings.groups import StoreSettings
 from lab_agent.settings.root import StoreGroups, load_groups
+from lab_agent.shared.atomic_file import temporary_file
+from lab_agent.shared.errors import InputError, StoreError
 from lab_agent.store.audit import read_notes
 from lab_agent.store.audit_mark import AuditMark
+from lab_agent.store.audit_origin import find_origin
+from lab_agent.store.audit_records import AuditAction, AuditEntry, AuditRecord
 from lab_agent.store.audit_verification import (
     BREAK_WORDS,
     AuditFilter,

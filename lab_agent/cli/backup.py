@@ -14,8 +14,6 @@ from typing import Annotated, Any
 import typer
 from pydantic import Field
 
-from lab_agent.audit_log import record
-from lab_agent.audit_origin import find_origin
 from lab_agent.cli.columns import choose_columns
 from lab_agent.cli.context import (
     ByOption,
@@ -30,24 +28,25 @@ from lab_agent.cli.context import (
 from lab_agent.cli.group_actions import YesOption
 from lab_agent.cli.output import print_fields, print_json, print_line, print_list
 from lab_agent.cli.progress import progress_bar
-from lab_agent.domain.audit import AuditAction, AuditEntry, AuditValue
-from lab_agent.domain.restoration import SIGN_WORDS, MarkedNumber, Restoration, RestoreSign, find_sign
-from lab_agent.errors import InputError, LabAgentError
-from lab_agent.monitoring.agent import AgentLimits
+from lab_agent.operations.agent import AgentLimits
+from lab_agent.operations.audit_log import record
+from lab_agent.orders.restored_store import advance_number, load_restoration, note_restoration, read_number, release_restoration
 from lab_agent.settings.api import ApiSettings
-from lab_agent.settings.groups import StoreSettings, WorkerSettings
+from lab_agent.settings.groups import MonitoringSettings, StoreSettings, WorkerSettings
 from lab_agent.settings.introspection import mask_url_password
-from lab_agent.settings.monitoring import MonitoringSettings
 from lab_agent.settings.root import BackupGroups, StoreGroups, load_groups
 from lab_agent.settings.sources import environment_of_others
+from lab_agent.shared.errors import InputError, LabAgentError
 from lab_agent.store.audit_mark import accept_restore
+from lab_agent.store.audit_origin import find_origin
+from lab_agent.store.audit_records import AuditAction, AuditEntry, AuditValue
 from lab_agent.store.backups import Backup, backup_time, list_backups, make_backup, prune_backups, restore_backup
 from lab_agent.store.opening import open_store
 from lab_agent.store.progress import Tell
+from lab_agent.store.restoration import SIGN_WORDS, MarkedNumber, Restoration, RestoreSign, find_sign
 from lab_agent.store.schema import upgrade
 from lab_agent.store.store_mark import open_mark
 from lab_agent.store.unit_of_work import Store, UnitOfWork
-from lab_agent.workflow.restored_store import advance_number, load_restoration, note_restoration, read_number, release_restoration
 
 restored_app = typer.Typer(help="A database that was restored: what was found, and letting work go on.", no_args_is_help=True)
 FolderOption = Annotated[Path | None, typer.Option("--folder", metavar="PATH", help="Default: `backup.folder`.")]

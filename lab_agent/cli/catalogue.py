@@ -11,10 +11,11 @@ from typing import Annotated, Any
 
 import typer
 
-from lab_agent.audit_log import record
 from lab_agent.catalogue import basket as baskets
 from lab_agent.catalogue import preanalytics
 from lab_agent.catalogue.basket import decode_basket
+from lab_agent.catalogue.catalogue_fallback import load_newest_readable
+from lab_agent.catalogue.label_allocation import check_contracts
 from lab_agent.catalogue.model import Catalogue
 from lab_agent.catalogue.preanalytics import explain_preanalytics as explain_plan
 from lab_agent.catalogue.settings_check import find_route_problems
@@ -22,15 +23,14 @@ from lab_agent.catalogue.spreadsheet import csv_files
 from lab_agent.catalogue.spreadsheet.diff import Change, diff_tables
 from lab_agent.catalogue.spreadsheet.parser import build_catalogue
 from lab_agent.catalogue.spreadsheet.schema import SHEETS, SheetTable
-from lab_agent.catalogue_service.fallback import load_newest_readable
-from lab_agent.catalogue_service.label_allocation import check_contracts
-from lab_agent.catalogue_service.versions import activate, load_active_catalogue, load_active_tables, unpack_tables
+from lab_agent.catalogue.versions import activate, load_active_catalogue, load_active_tables, unpack_tables
 from lab_agent.cli.context import ByOption, CommandContext, ConfigOption, JsonOption, operator_name, run_with_store
 from lab_agent.cli.output import print_error, print_json, print_line, print_raw
-from lab_agent.domain.audit import AuditAction, AuditEntry
-from lab_agent.errors import CatalogueError, DataInvalidError, Problem
+from lab_agent.operations.audit_log import record
 from lab_agent.settings.root import load_settings
-from lab_agent.shipped_files import shipped_path
+from lab_agent.shared.errors import CatalogueError, DataInvalidError, Problem
+from lab_agent.shared.shipped_files import shipped_path
+from lab_agent.store.audit_records import AuditAction, AuditEntry
 
 catalogue_app = typer.Typer(help="The laboratory's catalogue: tests, tubes, questions, turnaround times.", no_args_is_help=True)
 SourceArgument = Annotated[Path, typer.Argument(metavar="SOURCE", help="An .xlsx workbook, or a folder of CSV files.")]

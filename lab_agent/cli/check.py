@@ -24,19 +24,18 @@ from lab_agent.cli.context import ConfigOption, JsonOption
 from lab_agent.cli.operation import Operation, read_operation
 from lab_agent.cli.operation_output import condition_lines, format_worker, number_lines, operation_to_json
 from lab_agent.cli.output import console, print_heading, print_json, print_line
-from lab_agent.conditions.ids import ConditionId
-from lab_agent.conditions.model import OpenCondition
-from lab_agent.conditions.table import CONDITIONS
-from lab_agent.crypto import Cipher, new_key
-from lab_agent.domain.text import escape_unprintable
-from lab_agent.errors import CryptoError, LabAgentError, SettingsError
 from lab_agent.settings.introspection import iter_masked_values
 from lab_agent.settings.root import Settings, load_settings
+from lab_agent.shared.conditions.model import ConditionId, OpenCondition
+from lab_agent.shared.conditions.table import CONDITIONS
+from lab_agent.shared.errors import CryptoError, LabAgentError, SettingsError
+from lab_agent.shared.systemd_units import with_typed_commands
+from lab_agent.shared.text import escape_unprintable
+from lab_agent.store.crypto import Cipher, new_key
 from lab_agent.store.opening import build_cipher
 from lab_agent.store.queries import Queries
 from lab_agent.store.schema import upgrade as upgrade_schema
 from lab_agent.store.unit_of_work import Store
-from lab_agent.systemd_units import with_typed_commands
 
 _STATUS_STYLES = {CheckStatus.OK: "green", CheckStatus.TODO: "yellow", CheckStatus.WRONG: "bold red", CheckStatus.SKIPPED: "dim"}
 

@@ -6,20 +6,19 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from lab_agent.catalogue.label_allocation import HighWaterMark, issued_ranges
 from lab_agent.catalogue.labels import second_label_pattern
 from lab_agent.catalogue.model import Catalogue
+from lab_agent.catalogue.records import ApiToken, CatalogueVersion
 from lab_agent.catalogue.settings_check import find_route_problems
 from lab_agent.catalogue.spreadsheet.csv_files import load_catalogue, read_tables
 from lab_agent.catalogue.spreadsheet.schema import SheetTable
-from lab_agent.catalogue_service.high_water_mark import HighWaterMark
-from lab_agent.catalogue_service.label_allocation import issued_ranges
-from lab_agent.catalogue_service.versions import unpack_catalogue, unpack_tables
+from lab_agent.catalogue.versions import unpack_catalogue, unpack_tables
 from lab_agent.cli.check_result import CheckResult, CheckStatus, failed_checks, join_sorted
-from lab_agent.domain.catalogue_records import ApiToken, CatalogueVersion
-from lab_agent.domain.label_pools import LabelPool, find_second_label_pool
-from lab_agent.errors import CatalogueError, StoreError
-from lab_agent.monitoring.catalogue import find_sample_items
+from lab_agent.operations.catalogue import find_sample_items
 from lab_agent.settings.root import Settings
+from lab_agent.shared.errors import CatalogueError, StoreError
+from lab_agent.shared.label_pools import LabelPool, find_second_label_pool
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from lab_agent.bootstrap import Components, build_own_reports
 from lab_agent.cli.check_result import CheckResult, CheckStatus, failed_checks
-from lab_agent.domain.ids import ResourceId, order_key, work_order_key
-from lab_agent.errors import AuthenticationRequired, Failure, ServiceUnavailable
-from lab_agent.ports.exchange import Exchange, Json
-from lab_agent.workflow.own_reports import last_change
+from lab_agent.exchange.service import Exchange, Json
+from lab_agent.results.own_reports import last_change
+from lab_agent.shared.errors import AuthenticationRequired, Failure, ServiceUnavailable
+from lab_agent.shared.ids import ResourceId, order_key, work_order_key
 
 _ETAG_HINT = (
     "the versions in the resources are used; have the gateway leave ETag alone, so that resources without one can be updated"

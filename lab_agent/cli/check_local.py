@@ -8,25 +8,25 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from lab_agent import bootstrap
+from lab_agent.catalogue.records import CatalogueVersion
 from lab_agent.cli.check_api import StoreSnapshot, check_api
 from lab_agent.cli.check_result import CheckResult, CheckStatus, failed_checks, join_sorted
-from lab_agent.documents.service import DocumentService
-from lab_agent.domain.catalogue_records import CatalogueVersion
-from lab_agent.domain.programs import SchemaVersions
-from lab_agent.errors import CryptoError, EmptyDatabaseError, Failure, LabAgentError, Problem, SettingsError
-from lab_agent.mappings.loader import MappingsError, load_mapping_tables
+from lab_agent.operations.attention_alerts import find_removed_adapters
+from lab_agent.results.document_service import DocumentService
+from lab_agent.results.mapping_loader import MappingsError, load_mapping_tables
 from lab_agent.rules.engine import RULES, check_severities
 from lab_agent.rules.translations import load_messages
 from lab_agent.settings.introspection import mask_url_password
 from lab_agent.settings.root import Settings
-from lab_agent.shipped_files import shipped_path
+from lab_agent.shared.errors import CryptoError, EmptyDatabaseError, Failure, LabAgentError, Problem, SettingsError
+from lab_agent.shared.shipped_files import shipped_path
 from lab_agent.store.engine import sqlite_file
 from lab_agent.store.integrity import check_integrity
 from lab_agent.store.key_rotation import count_older
 from lab_agent.store.missing_database import MissingDatabase, find_missing_database, find_remains
 from lab_agent.store.opening import build_cipher, open_store
+from lab_agent.store.program_records import SchemaVersions
 from lab_agent.store.unit_of_work import Store, UnitOfWork
-from lab_agent.workflow.attention_alerts import find_removed_adapters
 
 _KEYS_OF_A_ROTATION = 2
 _MAKE_DATABASE = "run `lab-agent db upgrade`"

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from lab_agent.errors import LabAgentError, ProblemsError
+from lab_agent.shared.errors import LabAgentError, ProblemsError
 
 
 class CheckStatus(StrEnum):

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from lab_agent.cli.check_result import CheckResult, CheckStatus, failed_checks
-from lab_agent.errors import InputError, SettingsError
 from lab_agent.settings.root import ApiGroups, BackupGroups, StoreGroups, load_groups
 from lab_agent.settings.sources import CREDENTIALS_VARIABLE, credentials_folder
-from lab_agent.systemd_units import (
+from lab_agent.shared.errors import InputError, SettingsError
+from lab_agent.shared.systemd_units import (
     API,
     BACKUP,
     Service,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from lab_agent.errors import InputError, did_you_mean
+from lab_agent.shared.errors import InputError, did_you_mean
 
 GAP = 2
 """Blanks between two columns."""

@@ -48,7 +48,7 @@ class _FirstLineHandler(logging.Handler):
 
 def _configure() -> None:
     # Not at the top: see above.
-    from lab_agent import logs  # noqa: PLC0415
     from lab_agent.settings.groups import LoggingSettings  # noqa: PLC0415
+    from lab_agent.shared import logs  # noqa: PLC0415
 
     logs.configure(LoggingSettings(level="error"))

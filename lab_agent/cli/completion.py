@@ -10,7 +10,7 @@ from typer._completion_shared import get_completion_script
 
 from lab_agent.cli.lazy_commands import COMPLETION_VARIABLE
 from lab_agent.cli.output import print_raw
-from lab_agent.systemd_units import command_name
+from lab_agent.shared.systemd_units import command_name
 
 
 class Shell(StrEnum):

@@ -13,11 +13,11 @@ from typing import Annotated, TypeVar
 
 import typer
 
-from lab_agent.audit_origin import find_origin, find_person
 from lab_agent.cli.lazy_commands import paused_garbage_collection
 from lab_agent.settings.groups import StoreSettings
 from lab_agent.settings.root import Settings, StoreGroups, load_groups, load_settings
 from lab_agent.settings.sources import CONFIG_VARIABLE
+from lab_agent.store.audit_origin import find_origin, find_person
 from lab_agent.store.queries import Queries
 from lab_agent.store.unit_of_work import Store
 

@@ -8,17 +8,17 @@ from typing import Annotated
 
 import typer
 
-from lab_agent.audit_log import record
-from lab_agent.audit_origin import find_origin
 from lab_agent.cli.context import ByOption, ConfigOption, JsonOption
 from lab_agent.cli.group_actions import YesOption
 from lab_agent.cli.output import print_json, print_line
 from lab_agent.cli.progress import progress_bar
-from lab_agent.domain.audit import AuditAction, AuditEntry
-from lab_agent.errors import StoreError
+from lab_agent.operations.audit_log import record
 from lab_agent.settings.groups import StoreSettings
 from lab_agent.settings.introspection import mask_url_password
 from lab_agent.settings.root import StoreGroups, UpgradeGroups, load_groups
+from lab_agent.shared.errors import StoreError
+from lab_agent.store.audit_origin import find_origin
+from lab_agent.store.audit_records import AuditAction, AuditEntry
 from lab_agent.store.engine import sqlite_file
 from lab_agent.store.key_rotation import KeyRotation
 from lab_agent.store.key_rotation import rotate_keys as rotate_store_keys

@@ -11,19 +11,19 @@ from typing import Annotated
 
 import typer
 
-from lab_agent.audit_log import record
 from lab_agent.cli.context import ByOption, CommandContext, ConfigOption, JsonOption, operator_name, run_with_store
 from lab_agent.cli.output import print_error, print_heading, print_json, print_line, print_list
 from lab_agent.cli.patient_search import FoundData, find_data
-from lab_agent.domain.audit import AuditAction, AuditEntry
-from lab_agent.domain.ids import OrderKey, RefusedKey, ReportKey
-from lab_agent.domain.patient_search import PatientCriteria
-from lab_agent.domain.values import BirthDate, PartialDate
-from lab_agent.errors import InputError, LabAgentError, StoreUnreachableError
+from lab_agent.operations import patient_erasure
+from lab_agent.operations.audit_log import record
+from lab_agent.orders.job_actions import validate_note
+from lab_agent.orders.patient_search import PatientCriteria
 from lab_agent.settings.root import Settings
+from lab_agent.shared.errors import InputError, LabAgentError, StoreUnreachableError
+from lab_agent.shared.ids import OrderKey, RefusedKey, ReportKey
+from lab_agent.shared.values import BirthDate, PartialDate
+from lab_agent.store.audit_records import AuditAction, AuditEntry
 from lab_agent.store.backups import list_backups
-from lab_agent.workflow import patient_erasure
-from lab_agent.workflow.operator_jobs import validate_note
 
 _QUESTIONS = ("Name (family and given)", "Birth date (YYYY-MM-DD)", "Identifier (policy, insurance number)")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lab_agent.cli.output import print_raw
-from lab_agent.shipped_files import shipped_files_folder
+from lab_agent.shared.shipped_files import shipped_files_folder
 
 
 def files() -> None:

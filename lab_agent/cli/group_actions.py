@@ -10,8 +10,8 @@ from typing import Annotated, TypeVar
 import typer
 
 from lab_agent.cli.output import print_json, print_line
-from lab_agent.errors import InputError
-from lab_agent.workflow.operator_groups import ActionOutcome, ActionPreview, LeftOut
+from lab_agent.orders.group_actions import ActionOutcome, ActionPreview, LeftOut
+from lab_agent.shared.errors import InputError
 
 T = TypeVar("T")
 CauseOption = Annotated[

@@ -30,10 +30,10 @@ from lab_agent.cli.init_files import (
 )
 from lab_agent.cli.init_systemd import ENCRYPTION_KEYS, SystemdSite
 from lab_agent.cli.output import Row, print_error, print_fields, print_heading
-from lab_agent.crypto import hash_token, new_key, new_token
 from lab_agent.settings.errors import to_problems
 from lab_agent.settings.exchange import Grant
 from lab_agent.settings.root import Settings, load_settings
+from lab_agent.store.crypto import hash_token, new_key, new_token
 
 GRANTS: tuple[str, ...] = get_args(Grant)
 _ALL_GRANTS = frozenset(GRANTS)

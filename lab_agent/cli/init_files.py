@@ -14,10 +14,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from lab_agent.atomic_file import sync_folder, temporary_file
-from lab_agent.errors import Problem, SettingsError
 from lab_agent.settings.root import load_settings
-from lab_agent.shipped_files import shipped_path
+from lab_agent.shared.atomic_file import sync_folder, temporary_file
+from lab_agent.shared.errors import Problem, SettingsError
+from lab_agent.shared.shipped_files import shipped_path
 
 OAUTH_ANSWERS = ("grant", "auth_url", "client_id", "client_secret", "username", "password", "redirect_uri")
 EXCHANGE_ANSWERS = ("base_url", "lab_codes_url", "second_labels_system", "laboratory")

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from lab_agent.atomic_file import write_atomically
-from lab_agent.errors import InputError, LabAgentError
 from lab_agent.settings.sources import ENVIRONMENT_PREFIX
-from lab_agent.shipped_files import shipped_path
-from lab_agent.systemd_units import SETTINGS_NAME, WORKER, unit_name
+from lab_agent.shared.atomic_file import write_atomically
+from lab_agent.shared.errors import InputError, LabAgentError
+from lab_agent.shared.shipped_files import shipped_path
+from lab_agent.shared.systemd_units import SETTINGS_NAME, WORKER, unit_name
 
 ROOT = Path("/")
 _SITE = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")

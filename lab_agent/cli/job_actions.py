@@ -8,23 +8,23 @@ from typing import Annotated
 
 import typer
 
-from lab_agent.audit_log import note_look
 from lab_agent.cli.context import ByOption, CommandContext, ConfigOption, JsonOption, operator_name, run_with_store
 from lab_agent.cli.group_actions import AllOf, GroupCommand, YesOption, choose
 from lab_agent.cli.outbox import job_row
 from lab_agent.cli.output import Row, print_fields, print_json, print_line
-from lab_agent.conditions.table import explain
-from lab_agent.domain.adapter_pauses import AdapterPause
-from lab_agent.domain.audit import AuditAction
-from lab_agent.domain.failure_causes import FailureCause
-from lab_agent.domain.ids import JobId
-from lab_agent.domain.job_records import AT_LABORATORY_SYSTEM, AttemptRecord, Job, JobKind, ServiceMessage
-from lab_agent.domain.state_machines import OPEN_JOBS, JobState
-from lab_agent.errors import InputError, StoreError, did_you_mean
-from lab_agent.workflow import operator_job_groups, operator_jobs
-from lab_agent.workflow.adapter_pauses import load_pauses
-from lab_agent.workflow.operator_groups import ActionOutcome
-from lab_agent.workflow.operator_job_groups import JobGroup
+from lab_agent.operations.audit_log import note_look
+from lab_agent.orders import job_actions
+from lab_agent.orders.group_actions import ActionOutcome
+from lab_agent.orders.job_actions import JobGroup
+from lab_agent.orders.pause_actions import load_pauses
+from lab_agent.queue.failure_causes import FailureCause
+from lab_agent.queue.job_records import AT_LABORATORY_SYSTEM, AttemptRecord, Job, JobKind, ServiceMessage
+from lab_agent.queue.pauses import AdapterPause
+from lab_agent.shared.conditions.table import explain
+from lab_agent.shared.errors import InputError, StoreError, did_you_mean
+from lab_agent.shared.ids import JobId
+from lab_agent.shared.state_machines import OPEN_JOBS, JobState
+from lab_agent.store.audit_records import AuditAction
 
 JobArgument = Annotated[int, typer.Argument(metavar="JOB", help="Number of the job, as `outbox list` shows it.")]
 OptionalJobArgument = Annotated[int | None, typer.Argument(metavar="[JOB]", help="Number of the job, as `outbox list` shows it.")]
@@ -48,7 +48,7 @@ def show(job: JobArgument, config: ConfigOption = None, as_json: JsonOption = Fa
         if found is None:
             raise _unknown_job(job)
         pause = await _find_pause(context, found)
-        said = await operator_jobs.find_service_messages(context.store, found)
+        said = await job_actions.find_service_messages(context.store, found)
         if said:
             await note_look(context.store, AuditAction.SERVICE_WORDS_SHOWN, found.order or "", by=None, now=context.now)
         return found, said, pause
@@ -93,7 +93,7 @@ def retry(
         if current is None:
             raise _unknown_job(chosen)
         _confirm_retry(current, yes=yes, quiet=as_json)
-        return await operator_jobs.retry_job(context.store, current.id, by=operator_name(by), now=context.now)
+        return await job_actions.retry_job(context.store, current.id, by=operator_name(by), now=context.now)
 
     _print_job(run_with_store(config, work), as_json=as_json)
 
@@ -117,7 +117,7 @@ def dismiss(  # noqa: PLR0913, PLR0917 - each is an option of the command
         return
 
     async def work(context: CommandContext) -> Job:
-        return await operator_jobs.dismiss_job(context.store, JobId(chosen), by=operator_name(by), note=note, now=context.now)
+        return await job_actions.dismiss_job(context.store, JobId(chosen), by=operator_name(by), note=note, now=context.now)
 
     _print_job(run_with_store(config, work), as_json=as_json)
 
@@ -125,8 +125,8 @@ def dismiss(  # noqa: PLR0913, PLR0917 - each is an option of the command
 def _retry_group(group: JobGroup, config: Path | None, by: str, command: GroupCommand) -> None:
     async def work(context: CommandContext) -> ActionOutcome | None:
         return await command.decide(
-            operator_job_groups.preview_retry(context.store, group),
-            lambda: operator_job_groups.retry_group(context.store, group, by=by, now=context.now),
+            job_actions.preview_retry(context.store, group),
+            lambda: job_actions.retry_group(context.store, group, by=by, now=context.now),
         )
 
     command.print(run_with_store(config, work))
@@ -135,8 +135,8 @@ def _retry_group(group: JobGroup, config: Path | None, by: str, command: GroupCo
 def _dismiss_group(group: JobGroup, note: str, config: Path | None, by: str, command: GroupCommand) -> None:
     async def work(context: CommandContext) -> ActionOutcome | None:
         return await command.decide(
-            operator_job_groups.preview_dismissal(context.store, group),
-            lambda: operator_job_groups.dismiss_group(context.store, group, by=by, note=note, now=context.now),
+            job_actions.preview_dismissal(context.store, group),
+            lambda: job_actions.dismiss_group(context.store, group, by=by, note=note, now=context.now),
         )
 
     command.print(run_with_store(config, work))
@@ -157,7 +157,7 @@ def done(
     """Mark a job as done, because you know that it has happened."""
 
     async def work(context: CommandContext) -> Job:
-        return await operator_jobs.mark_job_done(context.store, JobId(job), by=operator_name(by), note=note, now=context.now)
+        return await job_actions.mark_job_done(context.store, JobId(job), by=operator_name(by), note=note, now=context.now)
 
     _print_job(run_with_store(config, work), as_json=as_json)
 
@@ -165,7 +165,7 @@ def done(
 def _confirm_retry(job: Job, *, yes: bool, quiet: bool) -> None:
     """Print what a retry does; if it may submit an order twice, ask for confirmation."""
     if not quiet:
-        print_line(f"job {job.id}: {operator_jobs.describe_retry(job.kind, job.state, job.payload.get('adapter'))}")
+        print_line(f"job {job.id}: {job_actions.describe_retry(job.kind, job.state, job.payload.get('adapter'))}")
     if job.kind is not JobKind.SUBMIT_ORDER or job.state is not JobState.NEEDS_REVIEW or yes:
         return
     if not sys.stdin.isatty():
@@ -205,7 +205,7 @@ def _job_fields(job: Job, messages: tuple[ServiceMessage, ...]) -> Row:
         "failing_since": job.failing_since,
         "cause": job.failure_cause,
         "what_to_do": explain(job.failure_cause.condition) if job.failure_cause else None,
-        "a_retry": operator_jobs.describe_retry(job.kind, job.state, job.payload.get("adapter")) if open_job else None,
+        "a_retry": job_actions.describe_retry(job.kind, job.state, job.payload.get("adapter")) if open_job else None,
         "service_said": last and last.text,
         "said_at": last and last.at,
         "attempts": "\n".join(map(_describe_attempt, reversed(job.attempt_log))) or None,

@@ -10,9 +10,9 @@ import typer
 from lab_agent import bootstrap
 from lab_agent.cli.context import ConfigOption
 from lab_agent.cli.output import print_line
-from lab_agent.errors import AuthenticationRequired
 from lab_agent.exchange.browser_login import BrowserLogin, callback_server, finish_login, start_login
 from lab_agent.settings.root import Settings, load_settings
+from lab_agent.shared.errors import AuthenticationRequired
 
 
 def login(

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from lab_agent.catalogue_service.versions import load_active_catalogue
+from lab_agent.catalogue.versions import load_active_catalogue
 from lab_agent.cli.columns import choose_columns
 from lab_agent.cli.context import (
     ByOption,
@@ -21,15 +21,15 @@ from lab_agent.cli.context import (
 from lab_agent.cli.output import Row, print_json, print_line, print_list
 from lab_agent.cli.result_actions import build_matcher
 from lab_agent.cli.results import RESULT_COLUMNS, result_row
-from lab_agent.domain.ids import ReportKey
-from lab_agent.domain.lab_messages import LabReport
-from lab_agent.errors import CatalogueError
-from lab_agent.mappings.loader import load_mapping_tables
-from lab_agent.mappings.tables import MappingTables
-from lab_agent.mappings.translator import MappingGap, find_gaps
-from lab_agent.serialization import load_stored_message
-from lab_agent.workflow import operator_results
-from lab_agent.workflow.operator_results import ResultDecision
+from lab_agent.lis.lab_messages import LabReport
+from lab_agent.lis.serialization import load_stored_message
+from lab_agent.results import result_actions
+from lab_agent.results.code_translation import MappingGap, find_gaps
+from lab_agent.results.mapping_loader import load_mapping_tables
+from lab_agent.results.mapping_tables import MappingTables
+from lab_agent.results.result_actions import ResultDecision
+from lab_agent.shared.errors import CatalogueError
+from lab_agent.shared.ids import ReportKey
 
 app = typer.Typer(help="Mapping tables from the laboratory's codes, units and answers to the exchange's.", no_args_is_help=True)
 _PAGE_SIZE = 200
@@ -75,9 +75,9 @@ def release(
     async def work(context: CommandContext) -> list[Row]:
         if preview:
             matcher = await build_matcher(context)
-            previewed = await operator_results.preview_mapping_release(context.store, matcher, now=context.now)
+            previewed = await result_actions.preview_mapping_release(context.store, matcher, now=context.now)
             return [result_row(report) for report in previewed]
-        decided: tuple[ResultDecision, ...] = await operator_results.release_mapped_results(
+        decided: tuple[ResultDecision, ...] = await result_actions.release_mapped_results(
             context.store, await build_matcher(context), by=operator_name(by), now=context.now
         )
         return [result_row(each.report) for each in decided]

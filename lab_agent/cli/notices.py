@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from lab_agent.catalogue_service import notices
-from lab_agent.catalogue_service.notices import (
+from lab_agent.catalogue import notices
+from lab_agent.catalogue.notices import (
     ActiveNotice,
     Announcement,
     NoticeBoard,
@@ -18,7 +18,8 @@ from lab_agent.catalogue_service.notices import (
     announce,
     load_staleness_warning,
 )
-from lab_agent.catalogue_service.notices import lift_notices as clear_notices
+from lab_agent.catalogue.notices import lift_notices as clear_notices
+from lab_agent.catalogue.records import TurnaroundNotice
 from lab_agent.cli.columns import choose_columns
 from lab_agent.cli.context import (
     ByOption,
@@ -31,9 +32,8 @@ from lab_agent.cli.context import (
     run_with_store,
 )
 from lab_agent.cli.output import Row, print_error, print_json, print_line, print_list
-from lab_agent.domain.catalogue_records import TurnaroundNotice
-from lab_agent.domain.values import to_local
-from lab_agent.errors import DataInvalidError, Problem
+from lab_agent.shared.errors import DataInvalidError, Problem
+from lab_agent.shared.values import to_local
 
 app = typer.Typer(help="Tests that are temporarily stopped or delayed.", no_args_is_help=True)
 ItemArgument = Annotated[str, typer.Argument(metavar="ITEM", help="Code of the test.")]

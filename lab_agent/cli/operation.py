@@ -9,26 +9,25 @@ from datetime import datetime, timedelta
 
 from lab_agent.bootstrap import Components
 from lab_agent.cli.agent_life import UNASKED, Listener, ask_agent_page, find_absence, find_absence_without_store
-from lab_agent.conditions.ids import ConditionId
-from lab_agent.conditions.model import OpenCondition, Severity
-from lab_agent.domain.alerts import Alert
-from lab_agent.domain.store_health import StoreOutage
-from lab_agent.domain.workers import WorkerRecord
-from lab_agent.errors import CryptoError, EmptyDatabaseError, LabAgentError, StoreError, StoreFault, StoreUnreachableError
-from lab_agent.monitoring.agent import AgentLimits, AgentState, living_workers, read_agent_state
-from lab_agent.monitoring.cause_groups import CauseGroup, read_groups
-from lab_agent.monitoring.machine import written_at
-from lab_agent.monitoring.monitor import PROBE_SECONDS, Finding, Probe, late_finding
-from lab_agent.monitoring.report import list_conditions
+from lab_agent.operations.agent import AgentLimits, AgentState, living_workers, read_agent_state
+from lab_agent.operations.attention_alerts import ATTENTION_CONDITIONS, AttentionAlerts
+from lab_agent.operations.cause_groups import CauseGroup, read_groups
+from lab_agent.operations.machine import written_at
+from lab_agent.operations.monitor import PROBE_SECONDS, Finding, Probe, late_finding
+from lab_agent.operations.report import list_conditions
+from lab_agent.queue.workers import WorkerRecord
 from lab_agent.settings.root import Settings
+from lab_agent.shared.conditions.model import ConditionId, OpenCondition, Severity
+from lab_agent.shared.errors import CryptoError, EmptyDatabaseError, LabAgentError, StoreError, StoreFault, StoreUnreachableError
 from lab_agent.store.agent_lock import read_holder
 from lab_agent.store.engine import sqlite_file
+from lab_agent.store.event_records import Alert
 from lab_agent.store.missing_database import find_missing_database, find_remains
 from lab_agent.store.read_models import AffectedNumbers, Overview, RecentActivity
 from lab_agent.store.schema import check_schema
+from lab_agent.store.store_health import StoreOutage
 from lab_agent.store.unit_of_work import UnitOfWork
 from lab_agent.worker_bootstrap import build_probes
-from lab_agent.workflow.attention_alerts import ATTENTION_CONDITIONS, AttentionAlerts
 
 _FAILING_FOR = timedelta(minutes=1)
 """A shorter failure may be over at the next attempt."""

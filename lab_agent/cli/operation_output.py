@@ -9,13 +9,12 @@ from typing import Any
 from rich.text import Text
 
 from lab_agent.cli.operation import Operation, StoreState
-from lab_agent.conditions.model import OpenCondition, Severity
-from lab_agent.domain.ages import format_age
-from lab_agent.domain.state_machines import CLAIMABLE_STATES, JOBS_NEEDING_OPERATOR, REPORTS_NEEDING_OPERATOR, OrderState
-from lab_agent.domain.text import escape_unprintable
-from lab_agent.domain.workers import WorkerRecord
-from lab_agent.monitoring.cause_groups import CauseGroup
-from lab_agent.systemd_units import typed, with_typed_commands
+from lab_agent.operations.cause_groups import CauseGroup
+from lab_agent.queue.workers import WorkerRecord
+from lab_agent.shared.conditions.model import OpenCondition, Severity
+from lab_agent.shared.state_machines import CLAIMABLE_STATES, JOBS_NEEDING_OPERATOR, REPORTS_NEEDING_OPERATOR, OrderState
+from lab_agent.shared.systemd_units import typed, with_typed_commands
+from lab_agent.shared.text import escape_unprintable, format_age
 
 _STYLES = {Severity.CRITICAL: "bold red", Severity.WARNING: "yellow", Severity.NOTICE: "cyan"}
 _INDENT = " " * 10

@@ -14,14 +14,14 @@ from lab_agent.cli.group_actions import AllOf, CauseOption, GroupCommand, YesOpt
 from lab_agent.cli.orders import OptionalOrderArgument, OrderArgument
 from lab_agent.cli.outbox import job_row
 from lab_agent.cli.output import print_fields, print_heading, print_json, print_line, print_list
-from lab_agent.domain.ids import LineKey, OrderKey
-from lab_agent.errors import InputError, did_you_mean
+from lab_agent.orders import held_group_actions, job_actions, order_actions
+from lab_agent.orders.group_actions import ActionOutcome
+from lab_agent.orders.order_assessment import AssessedOrder, fetch_and_assess, reassess
+from lab_agent.orders.order_decision import decide_lines, find_order_hold
 from lab_agent.rules.engine import RULES
 from lab_agent.settings.root import Settings, load_settings
-from lab_agent.workflow import operator_held_groups, operator_jobs, operator_orders
-from lab_agent.workflow.operator_groups import ActionOutcome
-from lab_agent.workflow.order_assessment import AssessedOrder, fetch_and_assess, reassess
-from lab_agent.workflow.order_decision import decide_lines, find_order_hold
+from lab_agent.shared.errors import InputError, did_you_mean
+from lab_agent.shared.ids import LineKey, OrderKey
 
 LineArgument = Annotated[str, typer.Argument(metavar="LINE", help="Key of the line, as `orders show` lists it.")]
 ReasonOption = Annotated[str, typer.Option("--reason", help="What the clinic reads: what is wrong, and what to do.")]
@@ -55,17 +55,17 @@ def retry(
         _assess_group(chosen.cause, config, operator_name(by), GroupCommand(yes, as_json))
         return
 
-    async def work(context: CommandContext) -> operator_jobs.RetriedOrder:
-        return await operator_jobs.retry_order(context.store, OrderKey(chosen), by=operator_name(by), now=context.now)
+    async def work(context: CommandContext) -> job_actions.RetriedOrder:
+        return await job_actions.retry_order(context.store, OrderKey(chosen), by=operator_name(by), now=context.now)
 
     retried = run_with_store(config, work)
     if as_json:
         print_json([job_row(job) for job in retried.jobs])
         return
     for job in retried.jobs:
-        print_line(f"job {job.id}: {operator_jobs.describe_retry(job.kind, job.state, job.payload.get('adapter'))}")
+        print_line(f"job {job.id}: {job_actions.describe_retry(job.kind, job.state, job.payload.get('adapter'))}")
     for job in retried.unverified:
-        print_line(f"job {job.id} is left alone: {operator_jobs.describe_unverified(job)}")
+        print_line(f"job {job.id} is left alone: {job_actions.describe_unverified(job)}")
 
 
 def refuse(order: OrderArgument, reason: ReasonOption, config: ConfigOption = None, by: ByOption = None) -> None:
@@ -73,7 +73,7 @@ def refuse(order: OrderArgument, reason: ReasonOption, config: ConfigOption = No
 
     async def work(context: CommandContext) -> None:
         service = context.settings.exchange.base_url
-        await operator_orders.reject_order(context.store, service, OrderKey(order), reason, by=operator_name(by), now=context.now)
+        await order_actions.reject_order(context.store, service, OrderKey(order), reason, by=operator_name(by), now=context.now)
 
     run_with_store(config, work)
     print_line(f"order {order} is rejected; its Tasks are being updated")
@@ -101,7 +101,7 @@ def release(
     assessed = asyncio.run(_assess_order(load_settings(config), OrderKey(chosen), fetch=False))
 
     async def release_one(context: CommandContext) -> frozenset[str]:
-        return await operator_orders.release_order(
+        return await order_actions.release_order(
             context.store, OrderKey(chosen), assessed.assessment.holds, note, by=operator_name(by), now=context.now
         )
 
@@ -113,7 +113,7 @@ def refuse_line(line: LineArgument, reason: ReasonOption, config: ConfigOption =
     """Reject a held line (added, or requested again, after its order was assessed): its Task is cancelled with your reason."""
 
     async def work(context: CommandContext) -> None:
-        await operator_orders.reject_line(context.store, LineKey(line), reason, by=operator_name(by), now=context.now)
+        await order_actions.reject_line(context.store, LineKey(line), reason, by=operator_name(by), now=context.now)
 
     run_with_store(config, work)
     print_line(f"line {line} is rejected; its Task is being updated")
@@ -124,7 +124,7 @@ def accept_line(line: LineArgument, adapter: AdapterOption = None, config: Confi
 
     async def work(context: CommandContext) -> None:
         _check_adapter(adapter, context.settings)
-        await operator_orders.accept_line(context.store, LineKey(line), adapter=adapter, by=operator_name(by), now=context.now)
+        await order_actions.accept_line(context.store, LineKey(line), adapter=adapter, by=operator_name(by), now=context.now)
 
     run_with_store(config, work)
     print_line(f"line {line} is accepted; its results will be delivered")
@@ -155,8 +155,8 @@ def judge(
 def _assess_group(cause: str, config: Path | None, by: str, group: GroupCommand) -> None:
     async def work(context: CommandContext) -> ActionOutcome | None:
         return await group.decide(
-            operator_held_groups.preview_assessment(context.store, cause),
-            lambda: operator_held_groups.assess_held_orders(context.store, cause, by=by, now=context.now),
+            held_group_actions.preview_assessment(context.store, cause),
+            lambda: held_group_actions.assess_held_orders(context.store, cause, by=by, now=context.now),
         )
 
     group.print(run_with_store(config, work))
@@ -169,11 +169,11 @@ async def _release_group(settings: Settings, cause: str, note: str, by: str, gro
         async def release_all() -> ActionOutcome:
             await parts.catalogue_cache.refresh()
             assessor = bootstrap.build_assessor(parts)
-            return await operator_held_groups.release_held_orders(
+            return await held_group_actions.release_held_orders(
                 store, cause, lambda key: reassess(store, assessor, key), by=by, note=note, now=parts.clock.now()
             )
 
-        return await group.decide(operator_held_groups.preview_order_release(store, cause), release_all)
+        return await group.decide(held_group_actions.preview_order_release(store, cause), release_all)
 
 
 async def _assess_order(settings: Settings, key: OrderKey, *, fetch: bool) -> AssessedOrder:

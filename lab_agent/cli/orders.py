@@ -9,7 +9,6 @@ from typing import Annotated
 
 import typer
 
-from lab_agent.audit_log import note_look
 from lab_agent.cli.columns import choose_columns
 from lab_agent.cli.context import (
     ColumnsOption,
@@ -23,11 +22,12 @@ from lab_agent.cli.context import (
 )
 from lab_agent.cli.lazy_commands import CommandSource, lazy_group
 from lab_agent.cli.output import Row, print_fields, print_heading, print_json, print_list, print_remaining
-from lab_agent.domain.audit import AuditAction
-from lab_agent.domain.ids import JobId, OrderKey
-from lab_agent.domain.job_records import ServiceMessage
-from lab_agent.domain.state_machines import OrderState
-from lab_agent.errors import StoreError
+from lab_agent.operations.audit_log import note_look
+from lab_agent.queue.job_records import ServiceMessage
+from lab_agent.shared.errors import StoreError
+from lab_agent.shared.ids import JobId, OrderKey
+from lab_agent.shared.state_machines import OrderState
+from lab_agent.store.audit_records import AuditAction
 from lab_agent.store.read_models import DEFAULT_PAGE_SIZE, OrderDetail, OrderSummary, Page
 
 _ACTIONS = {

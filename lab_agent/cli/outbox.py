@@ -19,9 +19,9 @@ from lab_agent.cli.context import (
 )
 from lab_agent.cli.lazy_commands import CommandSource, lazy_group
 from lab_agent.cli.output import Row, print_list, print_remaining
-from lab_agent.domain.failure_causes import FailureCause
-from lab_agent.domain.job_records import Job, JobKind
-from lab_agent.domain.state_machines import OPEN_JOBS, JobState
+from lab_agent.queue.failure_causes import FailureCause
+from lab_agent.queue.job_records import Job, JobKind
+from lab_agent.shared.state_machines import OPEN_JOBS, JobState
 from lab_agent.store.read_models import DEFAULT_PAGE_SIZE, Page
 
 _ACTIONS = {

@@ -18,12 +18,12 @@ from rich.console import Console, ConsoleDimensions
 from rich.table import Table
 from rich.text import Text
 
-from lab_agent import exact_json
 from lab_agent.cli.columns import GAP, ListColumns, lay_out
-from lab_agent.domain.text import escape_unprintable
-from lab_agent.domain.values import to_local
+from lab_agent.shared import exact_json
+from lab_agent.shared.systemd_units import with_typed_commands
+from lab_agent.shared.text import escape_unprintable
+from lab_agent.shared.values import to_local
 from lab_agent.store.read_models import Page
-from lab_agent.systemd_units import with_typed_commands
 
 _PIPE_WIDTH = 1_000
 Row = Mapping[str, Any]

@@ -12,16 +12,16 @@ from typing import Any
 
 from lab_agent import bootstrap
 from lab_agent.cli.context import CommandContext
-from lab_agent.domain.ids import OrderKey
-from lab_agent.domain.patient_search import KnownPatient, MessageSearch, PatientCriteria, search_terms
-from lab_agent.errors import InputError
+from lab_agent.operations.patient_erasure import ErasureTarget, look_at_orders, raw_message
+from lab_agent.orders.patient_data import known_patient, reported_patient
+from lab_agent.orders.patient_search import KnownPatient, MessageSearch, PatientCriteria, search_terms
 from lab_agent.settings.root import Settings
+from lab_agent.shared.errors import InputError
+from lab_agent.shared.ids import OrderKey
 from lab_agent.store import patient_search
 from lab_agent.store.opening import build_cipher
 from lab_agent.store.patient_search import Sealed
 from lab_agent.store.unit_of_work import Store
-from lab_agent.workflow.known_patients import known_patient, reported_patient
-from lab_agent.workflow.patient_erasure import ErasureTarget, look_at_orders, raw_message
 
 _MAX_FILE_BYTES = 20_000_000
 _FOLDER_KEYS = frozenset({"folder", "orders", "results", "done", "failed"})

@@ -13,12 +13,12 @@ from lab_agent import result_bootstrap
 from lab_agent.cli.context import ByOption, CommandContext, ConfigOption, JsonOption, run_with_store
 from lab_agent.cli.group_actions import YesOption
 from lab_agent.cli.output import Row, print_fields, print_json, print_line, print_list
-from lab_agent.errors import StoreError
+from lab_agent.operations.retention import MIN_KEPT_CATALOGUES, RetentionPurger, purge_times
 from lab_agent.settings.groups import RetentionSettings
+from lab_agent.shared.errors import StoreError
 from lab_agent.store.retention_preview import PurgePreview, preview_purge
 from lab_agent.store.space import DatabaseSpace, read_space
 from lab_agent.store.unit_of_work import Store
-from lab_agent.workflow.retention import MIN_KEPT_CATALOGUES, RetentionPurger, purge_times
 
 _SETTINGS = {
     "identities": ("identity_days",),

@@ -21,14 +21,14 @@ from lab_agent.cli.context import (
     run_with_store,
 )
 from lab_agent.cli.output import Row, print_fields, print_heading, print_json, print_line, print_list, print_raw, print_remaining
-from lab_agent.domain.alerts import Event
-from lab_agent.domain.ids import RefusedKey
-from lab_agent.domain.refused_messages import RefusedContent, RefusedMessage, RefusedState, raw_lines
-from lab_agent.errors import Failure, InputError, InvalidTransitionError, StoreError
-from lab_agent.ports.lis import MapSuggestion
+from lab_agent.lis.laboratory_system import MapSuggestion
+from lab_agent.results.refused_message_actions import Preview, PreviewedPart, RefusedMessageDesk, ReplayOutcome, describe_content
+from lab_agent.results.refused_messages import list_refused_messages
+from lab_agent.results.refused_records import RefusedContent, RefusedMessage, RefusedState, raw_lines
+from lab_agent.shared.errors import Failure, InputError, InvalidTransitionError, StoreError
+from lab_agent.shared.ids import RefusedKey
+from lab_agent.store.event_records import Event
 from lab_agent.store.read_models import DEFAULT_PAGE_SIZE, Page
-from lab_agent.workflow.refused_message_desk import Preview, PreviewedPart, RefusedMessageDesk, ReplayOutcome, describe_content
-from lab_agent.workflow.refused_messages import list_refused_messages
 
 app = typer.Typer(help="Messages of laboratory systems that were refused because they could not be read.", no_args_is_help=True)
 KeyArgument = Annotated[str, typer.Argument(metavar="MESSAGE", help="Key of the message, as `results refused list` shows it.")]

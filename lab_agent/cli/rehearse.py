@@ -14,12 +14,12 @@ from lab_agent.cli import command_log
 from lab_agent.cli.context import ConfigOption, JsonOption
 from lab_agent.cli.output import print_error, print_fields, print_heading, print_json, print_line
 from lab_agent.cli.progress import progress_bar
-from lab_agent.errors import InputError
-from lab_agent.mappings.loader import load_mapping_tables
 from lab_agent.rehearsal.day import RehearsalPlan
 from lab_agent.rehearsal.day import rehearse as run_day
 from lab_agent.rehearsal.findings import DayNumbers, Finding, RehearsedDay
+from lab_agent.results.mapping_loader import load_mapping_tables
 from lab_agent.settings.root import load_settings
+from lab_agent.shared.errors import InputError
 
 _MOST_ITEMS = 8
 

@@ -9,8 +9,7 @@ from typing import Annotated
 
 import typer
 
-from lab_agent import exact_json, result_bootstrap
-from lab_agent.audit_log import note_look
+from lab_agent import result_bootstrap
 from lab_agent.cli.columns import choose_columns
 from lab_agent.cli.context import (
     ByOption,
@@ -35,19 +34,22 @@ from lab_agent.cli.output import (
     print_remaining,
     to_plain,
 )
-from lab_agent.domain.alerts import Event
-from lab_agent.domain.audit import AuditAction
-from lab_agent.domain.ids import LineKey, OrderKey, ReportKey
-from lab_agent.domain.report_records import ReportRecord
-from lab_agent.errors import InputError, StoreError
+from lab_agent.operations.audit_log import note_look
+from lab_agent.orders import held_group_actions
+from lab_agent.orders.group_actions import ActionOutcome, GroupAction
+from lab_agent.orders.held_group_actions import ResultGroup
+from lab_agent.results import result_actions
+from lab_agent.results.hold_reasons import what_to_do
+from lab_agent.results.records import ReportRecord
+from lab_agent.results.result_actions import ResultDecision, SentSpan
+from lab_agent.results.result_history import kept_names
+from lab_agent.results.result_matching import ReportMatcher
+from lab_agent.shared import exact_json
+from lab_agent.shared.errors import InputError, StoreError
+from lab_agent.shared.ids import LineKey, OrderKey, ReportKey
+from lab_agent.store.audit_records import AuditAction
+from lab_agent.store.event_records import Event
 from lab_agent.store.read_models import DEFAULT_PAGE_SIZE, Page
-from lab_agent.workflow import operator_held_groups, operator_results
-from lab_agent.workflow.hold_reasons import what_to_do
-from lab_agent.workflow.operator_groups import ActionOutcome, GroupAction
-from lab_agent.workflow.operator_held_groups import ResultGroup
-from lab_agent.workflow.operator_results import ResultDecision, SentSpan
-from lab_agent.workflow.result_history import kept_names
-from lab_agent.workflow.result_matching import ReportMatcher
 
 ResultArgument = Annotated[str, typer.Argument(metavar="RESULT", help="Key of the result, as `results list` shows it.")]
 OptionalResultArgument = Annotated[
@@ -101,7 +103,7 @@ def match(
     lines = tuple(LineKey(each) for each in line or ())
 
     async def work(context: CommandContext) -> ResultDecision:
-        return await operator_results.match_result(
+        return await result_actions.match_result(
             context.store,
             await build_matcher(context),
             ReportKey(result),
@@ -131,7 +133,7 @@ def release(
         return
 
     async def work(context: CommandContext) -> ResultDecision:
-        return await operator_results.release_result(
+        return await result_actions.release_result(
             context.store, await build_matcher(context), ReportKey(chosen), by=operator_name(by), note=note, now=context.now
         )
 
@@ -154,7 +156,7 @@ def dismiss(
         return
 
     async def work(context: CommandContext) -> ResultDecision:
-        return await operator_results.dismiss_result(
+        return await result_actions.dismiss_result(
             context.store, ReportKey(chosen), by=operator_name(by), note=note, now=context.now
         )
 
@@ -169,11 +171,11 @@ def _decide_group(chosen: AllOf, action: GroupAction, note: str, config: Path | 
 
         async def decide_all() -> ActionOutcome:
             if action is GroupAction.DISMISS:
-                return await operator_held_groups.dismiss_results(store, group, by=by, note=note, now=now)
+                return await held_group_actions.dismiss_results(store, group, by=by, note=note, now=now)
             matcher = await build_matcher(context)
-            return await operator_held_groups.release_results(store, group, matcher, by=by, note=note, now=now)
+            return await held_group_actions.release_results(store, group, matcher, by=by, note=note, now=now)
 
-        return await command.decide(operator_held_groups.preview_results(store, group, action), decide_all)
+        return await command.decide(held_group_actions.preview_results(store, group, action), decide_all)
 
     command.print(run_with_store(config, work))
 
@@ -201,7 +203,7 @@ def upload_again(
     async def work(context: CommandContext) -> int:
         end = context.now if until is None else until.replace(tzinfo=UTC)
         what = OrderKey(order or "") if since is None else SentSpan(since.replace(tzinfo=UTC), end)
-        return await operator_results.upload_again(context.store, what, by=operator_name(by), note=note, now=context.now)
+        return await result_actions.upload_again(context.store, what, by=operator_name(by), note=note, now=context.now)
 
     number = run_with_store(config, work)
     if as_json:

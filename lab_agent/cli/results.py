@@ -19,8 +19,8 @@ from lab_agent.cli.context import (
 )
 from lab_agent.cli.lazy_commands import CommandSource, lazy_group
 from lab_agent.cli.output import Row, print_list, print_remaining
-from lab_agent.domain.report_records import HoldReason, ReportRecord
-from lab_agent.domain.state_machines import REPORTS_NEEDING_OPERATOR, ReportState
+from lab_agent.results.records import HoldReason, ReportRecord
+from lab_agent.shared.state_machines import REPORTS_NEEDING_OPERATOR, ReportState
 from lab_agent.store.read_models import DEFAULT_PAGE_SIZE, Page, ReportSummary
 
 _ACTIONS = {

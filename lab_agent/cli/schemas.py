@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from lab_agent.cli.output import print_json
-from lab_agent.serialization import message_schema, order_schema
+from lab_agent.lis.serialization import message_schema, order_schema
 
 schema_app = typer.Typer(help="JSON Schemas of orders and results.", no_args_is_help=True)
 

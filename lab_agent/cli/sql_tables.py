@@ -10,10 +10,10 @@ import typer
 from lab_agent import bootstrap
 from lab_agent.cli.adapter_try import try_messages
 from lab_agent.cli.context import ConfigOption
-from lab_agent.errors import Problem, SettingsError
 from lab_agent.lis.sql import SqlSettings
 from lab_agent.lis.sql.staging_tables import DIALECTS, create_statements, dialect_name
 from lab_agent.settings.root import load_settings
+from lab_agent.shared.errors import Problem, SettingsError
 
 sql_app = typer.Typer(help="Tables of the sql adapter, and what it reads.", no_args_is_help=True)
 sql_app.command("try", hidden=True)(try_messages)

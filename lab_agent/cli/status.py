@@ -17,8 +17,8 @@ from lab_agent.cli.context import ConfigOption, JsonOption
 from lab_agent.cli.operation import Operation, read_operation
 from lab_agent.cli.operation_output import condition_lines, format_verdict, format_worker, number_lines, operation_to_json
 from lab_agent.cli.output import console, print_json
-from lab_agent.domain.text import escape_unprintable
 from lab_agent.settings.root import Settings, load_settings
+from lab_agent.shared.text import escape_unprintable
 from lab_agent.store.opening import build_cipher
 from lab_agent.store.unit_of_work import Store
 

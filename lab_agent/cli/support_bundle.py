@@ -23,17 +23,17 @@ from typing import Annotated, Any
 import typer
 from pydantic import BaseModel, SecretStr
 
-from lab_agent.audit_log import record
 from lab_agent.cli.context import ByOption, CommandContext, ConfigOption, run_with_store
 from lab_agent.cli.operation import Operation
 from lab_agent.cli.operation_output import operation_to_json
 from lab_agent.cli.output import print_line, to_plain
 from lab_agent.cli.status import read_status
-from lab_agent.domain.alerts import Alert
-from lab_agent.domain.audit import AuditAction, AuditEntry
-from lab_agent.errors import CryptoError, InputError, LabAgentError, StoreError, StoreUnreachableError
+from lab_agent.operations.audit_log import record
 from lab_agent.settings.introspection import MASK, is_secret_name, mask_secrets, mask_url_password
 from lab_agent.settings.root import Settings, load_settings
+from lab_agent.shared.errors import CryptoError, InputError, LabAgentError, StoreError, StoreUnreachableError
+from lab_agent.store.audit_records import AuditAction, AuditEntry
+from lab_agent.store.event_records import Alert
 from lab_agent.store.read_models import Overview
 from lab_agent.store.schema import check_schema
 from lab_agent.store.schema_versions import head_revision

@@ -12,10 +12,12 @@ from datetime import datetime, timedelta
 
 import structlog
 
-from lab_agent.asyncio_errors import retrieve_error
-from lab_agent.domain.credentials import StoredToken
-from lab_agent.domain.retry import Backoff, backoff_delay
-from lab_agent.errors import (
+from lab_agent.exchange.token_client import CodeGrant, TokenClient, basic_authorization
+from lab_agent.queue.retry import Backoff, backoff_delay
+from lab_agent.settings.exchange import OAuthSettings
+from lab_agent.shared.asyncio_errors import retrieve_error
+from lab_agent.shared.clock import Clock
+from lab_agent.shared.errors import (
     AuthenticationRequired,
     LabAgentError,
     LeaseLostError,
@@ -23,10 +25,8 @@ from lab_agent.errors import (
     SignInFailed,
     TemporaryFailure,
 )
-from lab_agent.exchange.token_client import CodeGrant, TokenClient, basic_authorization
-from lab_agent.http_client import HttpClient
-from lab_agent.ports.clock import Clock
-from lab_agent.settings.exchange import OAuthSettings
+from lab_agent.shared.http_client import HttpClient
+from lab_agent.store.credential_records import StoredToken
 from lab_agent.store.unit_of_work import Store, UnitOfWork
 
 _MAX_TOKEN_REQUESTS = 3

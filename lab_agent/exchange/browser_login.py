@@ -16,11 +16,11 @@ from authlib.oauth2.rfc6749.errors import MismatchingStateException, MissingCode
 from authlib.oauth2.rfc6749.parameters import parse_authorization_code_response, prepare_grant_uri
 from authlib.oauth2.rfc7636 import create_s256_code_challenge
 
-from lab_agent.errors import AuthenticationRequired, Problem, SettingsError
 from lab_agent.exchange.authenticator import Authenticator
 from lab_agent.exchange.token_client import CodeGrant
 from lab_agent.settings.exchange import OAuthSettings
-from lab_agent.url_origin import is_loopback, join_url, origin_of
+from lab_agent.shared.errors import AuthenticationRequired, Problem, SettingsError
+from lab_agent.shared.url_origin import is_loopback, join_url, origin_of
 
 _MAX_LINE = 8192
 _REQUEST_TIMEOUT = 10.0

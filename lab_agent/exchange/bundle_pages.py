@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from lab_agent import exact_json
-from lab_agent.errors import AnswerTooLarge, DataInvalidError, ForeignOrigin, OutcomeIssue, ServiceUnavailable
 from lab_agent.exchange.fhir_http import body_id, is_resource_type
 from lab_agent.exchange.responses import (
     RequestContext,
@@ -24,9 +22,11 @@ from lab_agent.exchange.responses import (
     parse_issues,
     parse_object,
 )
+from lab_agent.exchange.service import Json
 from lab_agent.fhir.elements import code_of, items_of, object_of, objects_of, only_one, text_of
-from lab_agent.ports.exchange import Json
-from lab_agent.url_origin import Origin, origin_of
+from lab_agent.shared import exact_json
+from lab_agent.shared.errors import AnswerTooLarge, DataInvalidError, ForeignOrigin, OutcomeIssue, ServiceUnavailable
+from lab_agent.shared.url_origin import Origin, origin_of
 
 UNNAMED = "?"
 """Stands for the id of a resource that cannot be told from its text."""

@@ -10,11 +10,20 @@ from http import HTTPStatus
 import structlog
 from typing_extensions import override
 
-from lab_agent.domain.ids import ResourceId
-from lab_agent.domain.jobs import ORDER_TASK_CODE, TASK_REQUESTED
-from lab_agent.domain.received_order import ResourceRef
-from lab_agent.domain.values import Identifier
-from lab_agent.errors import (
+from lab_agent.exchange import fhir_http
+from lab_agent.exchange.authenticator import Authenticator
+from lab_agent.exchange.bundle_pages import find_foreign_links, parse_page, parse_page_of_ids
+from lab_agent.exchange.paged_search import Omissions, PagedSearch
+from lab_agent.exchange.requests import AuthorizedRequests
+from lab_agent.exchange.responses import RequestContext, RequestKind, invalid_response, is_page, parse_object
+from lab_agent.exchange.search_criteria import SearchAnswer, SearchCriteria, found_rows
+from lab_agent.exchange.service import AnswersWithheld, Exchange, Json, SavedResource, SearchKind, ServiceClock, UnfilteredSearch
+from lab_agent.exchange.urls import UrlTemplates, if_none_exist_query
+from lab_agent.exchange.write_answers import Find, find_created, parse_saved, raise_if_updated
+from lab_agent.fhir.received_order import ResourceRef
+from lab_agent.queue.jobs import ORDER_TASK_CODE, TASK_REQUESTED
+from lab_agent.settings.exchange import ExchangeSettings
+from lab_agent.shared.errors import (
     AnswerTooLarge,
     AuthenticationRequired,
     Failure,
@@ -27,19 +36,10 @@ from lab_agent.errors import (
     ServiceUnavailable,
     TemporaryFailure,
 )
-from lab_agent.exchange import fhir_http
-from lab_agent.exchange.authenticator import Authenticator
-from lab_agent.exchange.bundle_pages import find_foreign_links, parse_page, parse_page_of_ids
-from lab_agent.exchange.paged_search import Omissions, PagedSearch
-from lab_agent.exchange.requests import AuthorizedRequests
-from lab_agent.exchange.responses import RequestContext, RequestKind, invalid_response, is_page, parse_object
-from lab_agent.exchange.search_criteria import SearchAnswer, SearchCriteria, found_rows
-from lab_agent.exchange.urls import UrlTemplates, if_none_exist_query
-from lab_agent.exchange.write_answers import Find, find_created, parse_saved, raise_if_updated
-from lab_agent.http_client import HttpClient, HttpOptions, HttpResponse
-from lab_agent.metrics import CallObserver, ignore
-from lab_agent.ports.exchange import AnswersWithheld, Exchange, Json, SavedResource, SearchKind, ServiceClock, UnfilteredSearch
-from lab_agent.settings.exchange import ExchangeSettings
+from lab_agent.shared.http_client import HttpClient, HttpOptions, HttpResponse
+from lab_agent.shared.ids import ResourceId
+from lab_agent.shared.metrics import CallObserver, ignore
+from lab_agent.shared.values import Identifier
 
 _NO_SEARCH_MEMORY = timedelta(hours=1)
 

@@ -12,10 +12,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from lab_agent.http_dates import parse_http_date
-from lab_agent.ports.clock import Clock
-from lab_agent.ports.exchange import ServiceClock
-from lab_agent.steady_clock import CORRECTION, Moment, drift_allowed, steady_seconds
+from lab_agent.exchange.service import ServiceClock
+from lab_agent.shared.clock import CORRECTION, Clock, Moment, drift_allowed, steady_seconds
+from lab_agent.shared.http_dates import parse_http_date
 
 _KEPT = 5
 _NEEDED = 3

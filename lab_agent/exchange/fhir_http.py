@@ -8,13 +8,13 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Literal
 from urllib.parse import unquote
 
-from lab_agent import exact_json
-from lab_agent.domain.ids import ResourceId
-from lab_agent.domain.values import Identifier
-from lab_agent.errors import DataInvalidError
+from lab_agent.exchange.service import Json
 from lab_agent.fhir.access_rights import access_rights
 from lab_agent.fhir.elements import code_of, items_of, object_of, objects_of, text_of, word_of
-from lab_agent.ports.exchange import Json
+from lab_agent.shared import exact_json
+from lab_agent.shared.errors import DataInvalidError
+from lab_agent.shared.ids import ResourceId
+from lab_agent.shared.values import Identifier
 
 _ETAG_PATTERN = re.compile(r'(?:W/)?"([^"]+)"')
 _CODED_PATTERN = re.compile(r"(.+?)(?:--|[-;.])(?:gzip|br|deflate|zstd)", re.IGNORECASE)

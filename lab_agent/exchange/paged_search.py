@@ -8,9 +8,16 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from lab_agent.domain.ids import ResourceId
-from lab_agent.domain.text import join_limited
-from lab_agent.errors import (
+from lab_agent.exchange import fhir_http
+from lab_agent.exchange.bundle_pages import UNNAMED, BundlePage, PageParser, parse_page, plain_name
+from lab_agent.exchange.requests import AuthorizedRequests
+from lab_agent.exchange.responses import RequestContext, RequestKind
+from lab_agent.exchange.search_criteria import RowSelection, SearchAnswer, SearchCriteria
+from lab_agent.exchange.search_watch import SearchWatch
+from lab_agent.exchange.service import SavedResource
+from lab_agent.exchange.urls import resolve_next_page
+from lab_agent.shared.clock import Clock
+from lab_agent.shared.errors import (
     AuthenticationRequired,
     Failure,
     ForeignLink,
@@ -20,15 +27,8 @@ from lab_agent.errors import (
     ServiceUnavailable,
     TemporaryFailure,
 )
-from lab_agent.exchange import fhir_http
-from lab_agent.exchange.bundle_pages import UNNAMED, BundlePage, PageParser, parse_page, plain_name
-from lab_agent.exchange.requests import AuthorizedRequests
-from lab_agent.exchange.responses import RequestContext, RequestKind
-from lab_agent.exchange.search_criteria import RowSelection, SearchAnswer, SearchCriteria
-from lab_agent.exchange.search_watch import SearchWatch
-from lab_agent.exchange.urls import resolve_next_page
-from lab_agent.ports.clock import Clock
-from lab_agent.ports.exchange import SavedResource
+from lab_agent.shared.ids import ResourceId
+from lab_agent.shared.text import join_limited
 
 _MAX_PAGES = 1000
 _MANY_ROWS = 1000

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from lab_agent.errors import Failure, ServicePaused, ServiceUnavailable
-from lab_agent.ports.clock import Clock
+from lab_agent.shared.clock import Clock
+from lab_agent.shared.errors import Failure, ServicePaused, ServiceUnavailable
 
 _SHORTEST_WAIT = 0.05
 """Seconds. A shorter rest is not waited for: a sleep may end a little early."""

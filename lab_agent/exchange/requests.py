@@ -8,18 +8,18 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TypeVar, get_args
 
-from lab_agent import exact_json
-from lab_agent.call_trace import note_call
-from lab_agent.domain.retry import Backoff, backoff_delay
-from lab_agent.errors import AnswerTooLarge, AuthenticationRequired, Failure, ServiceUnavailable
 from lab_agent.exchange.authenticator import Authenticator, Credential
 from lab_agent.exchange.clock_comparison import ClockComparison
 from lab_agent.exchange.request_gate import RequestGate
 from lab_agent.exchange.responses import RequestContext, response_error
-from lab_agent.http_client import HttpClient, HttpResponse
-from lab_agent.metrics import CallObserver, measure_call
-from lab_agent.ports.exchange import Json
+from lab_agent.exchange.service import Json
+from lab_agent.queue.retry import Backoff, backoff_delay
 from lab_agent.settings.exchange import FhirMediaType
+from lab_agent.shared import exact_json
+from lab_agent.shared.call_trace import note_call
+from lab_agent.shared.errors import AnswerTooLarge, AuthenticationRequired, Failure, ServiceUnavailable
+from lab_agent.shared.http_client import HttpClient, HttpResponse
+from lab_agent.shared.metrics import CallObserver, measure_call
 
 _MAX_ATTEMPTS = 3
 _BACKOFF = Backoff(first=0.3, longest=3.0)

@@ -12,8 +12,9 @@ from datetime import datetime, timedelta
 from enum import Enum, auto
 from typing import Any
 
-from lab_agent import exact_json
-from lab_agent.errors import (
+from lab_agent.fhir.elements import code_of, object_of, objects_of
+from lab_agent.shared import exact_json
+from lab_agent.shared.errors import (
     AuthenticationRequired,
     DataInvalidError,
     Failure,
@@ -27,8 +28,7 @@ from lab_agent.errors import (
     ServiceUnavailable,
     StaleVersion,
 )
-from lab_agent.fhir.elements import code_of, object_of, objects_of
-from lab_agent.http_dates import retry_after_of
+from lab_agent.shared.http_dates import retry_after_of
 
 _MAX_TEXT = 500
 _MAX_QUOTE = 2048

@@ -12,12 +12,9 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any
 
-from lab_agent.domain.code_systems import CodeSystem, SystemMatch
-from lab_agent.domain.ids import ResourceId
-from lab_agent.domain.received_order import ResourceRef
-from lab_agent.domain.values import Identifier
 from lab_agent.exchange.bundle_pages import entry_resource, is_aside
 from lab_agent.exchange.fhir_http import body_id, body_version, has_tag, is_resource_type
+from lab_agent.exchange.service import Json, SearchKind
 from lab_agent.fhir.elements import (
     code_of,
     has_code,
@@ -29,9 +26,12 @@ from lab_agent.fhir.elements import (
     word_of,
 )
 from lab_agent.fhir.json_reader import parse_date_time
+from lab_agent.fhir.received_order import ResourceRef
 from lab_agent.fhir.references import resource_at_end
 from lab_agent.fhir.task_update import task_status
-from lab_agent.ports.exchange import Json, SearchKind
+from lab_agent.shared.code_systems import CodeSystem, SystemMatch
+from lab_agent.shared.ids import ResourceId
+from lab_agent.shared.values import Identifier
 
 
 class Fit(Enum):

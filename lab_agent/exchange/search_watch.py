@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 
 from lab_agent.exchange.search_criteria import SearchAnswer
-from lab_agent.ports.exchange import SearchKind
+from lab_agent.exchange.service import SearchKind
 
 INDEX_LAG = timedelta(minutes=2)
 """How long an index may be behind the resources: until then, a row that differs by its status alone says nothing."""

@@ -11,9 +11,11 @@ from typing import Any
 from authlib.oauth2.rfc6749.parameters import prepare_token_request
 from pydantic import SecretStr
 
-from lab_agent import exact_json
-from lab_agent.domain.credentials import MAX_TOKEN_LENGTH, StoredToken, is_sendable_token
-from lab_agent.errors import (
+from lab_agent.exchange.responses import RequestContext, RequestKind, response_error
+from lab_agent.settings.exchange import OAuthSettings
+from lab_agent.shared import exact_json
+from lab_agent.shared.clock import Clock
+from lab_agent.shared.errors import (
     AmbiguousFailure,
     AuthenticationRequired,
     DataInvalidError,
@@ -23,10 +25,8 @@ from lab_agent.errors import (
     ServiceUnavailable,
     SignInFailed,
 )
-from lab_agent.exchange.responses import RequestContext, RequestKind, response_error
-from lab_agent.http_client import HttpClient, HttpResponse
-from lab_agent.ports.clock import Clock
-from lab_agent.settings.exchange import OAuthSettings
+from lab_agent.shared.http_client import HttpClient, HttpResponse
+from lab_agent.store.credential_records import MAX_TOKEN_LENGTH, StoredToken, is_sendable_token
 
 _ERROR_CODES = frozenset(
     {

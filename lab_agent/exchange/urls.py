@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from urllib.parse import quote, urlencode
 
-from lab_agent.domain.ids import ResourceId
-from lab_agent.domain.values import Identifier
-from lab_agent.errors import ForeignLink, ForeignOrigin, InvalidAddress, ServiceUnavailable
 from lab_agent.settings.exchange import UrlTemplateSettings
-from lab_agent.url_origin import join_url
+from lab_agent.shared.errors import ForeignLink, ForeignOrigin, InvalidAddress, ServiceUnavailable
+from lab_agent.shared.ids import ResourceId
+from lab_agent.shared.url_origin import join_url
+from lab_agent.shared.values import Identifier
 
 _SEARCH_ESCAPES = str.maketrans({sign: "\\" + sign for sign in "\\$,|"})
 _REFERENCE_ESCAPES = str.maketrans({sign: "\\" + sign for sign in "\\$,"})

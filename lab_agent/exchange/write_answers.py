@@ -5,11 +5,18 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from lab_agent.errors import InvalidResponse, MultipleMatches, OutcomeUnknown, ServiceRejected, StaleVersion, TemporaryFailure
 from lab_agent.exchange import fhir_http
 from lab_agent.exchange.responses import RequestContext, invalid_response, is_page, parse_object
-from lab_agent.http_client import HttpResponse
-from lab_agent.ports.exchange import Json, SavedResource
+from lab_agent.exchange.service import Json, SavedResource
+from lab_agent.shared.errors import (
+    InvalidResponse,
+    MultipleMatches,
+    OutcomeUnknown,
+    ServiceRejected,
+    StaleVersion,
+    TemporaryFailure,
+)
+from lab_agent.shared.http_client import HttpResponse
 
 T = TypeVar("T")
 Find = Callable[[], Awaitable[tuple[SavedResource, ...]]]

@@ -13,8 +13,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from lab_agent import exact_json
 from lab_agent.fhir.content_meaning import answer_displays, clinical_meaning, content_meaning
+from lab_agent.shared import exact_json
 
 _MAX_LENGTH = 120
 _UNSAFE_CHARACTER = re.compile(r"[^A-Za-z0-9\-]")

@@ -12,9 +12,9 @@ from datetime import UTC, datetime, time
 from decimal import Decimal
 from typing import Any
 
-from lab_agent.domain.susceptibility import SUSCEPTIBILITY_CODES
-from lab_agent.errors import ForeignOrigin
 from lab_agent.fhir.references import parse_reference
+from lab_agent.lis.susceptibility import SUSCEPTIBILITY_CODES
+from lab_agent.shared.errors import ForeignOrigin
 
 Json = Mapping[str, Any]
 _INSTANTS = frozenset({"issued", "effectiveDateTime", "valueDateTime", "start", "end"})

@@ -9,11 +9,11 @@ from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
 
-from lab_agent.domain.received_order import AccessRight, DateTimeText, MalformedField, ReferenceText
-from lab_agent.domain.values import BirthDate, CodeableConcept, Coding, Identifier, PartialDate, is_calculable
-from lab_agent.errors import ForeignOrigin
 from lab_agent.fhir.elements import items_of, object_of, references_of, text_of
+from lab_agent.fhir.received_order import AccessRight, DateTimeText, MalformedField, ReferenceText
 from lab_agent.fhir.references import leads_elsewhere, names_resource, parse_reference
+from lab_agent.shared.errors import ForeignOrigin
+from lab_agent.shared.values import BirthDate, CodeableConcept, Coding, Identifier, PartialDate, is_calculable
 
 _DATE_TIME_PATTERN = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d(?::\d\d)?)(\.\d+)?(Z|[+-]\d\d:\d\d)", re.ASCII)
 _OBJECTS = (dict, Mapping)

@@ -10,10 +10,17 @@ from collections.abc import Collection, Mapping
 from datetime import date, datetime
 from typing import Protocol
 
-from lab_agent.domain.code_systems import CodeSystem, CodeSystems, SystemMatch
-from lab_agent.domain.human_name import HumanName, choose_name
-from lab_agent.domain.ids import LineKey, OrderKey
-from lab_agent.domain.lab_order import (
+from lab_agent.fhir.human_name import HumanName, choose_name
+from lab_agent.fhir.order_numbers import HasForm, choose_label, choose_old_order, choose_second_label, choose_supporting_info
+from lab_agent.fhir.received_order import (
+    ReceivedContainer,
+    ReceivedLine,
+    ReceivedOrder,
+    ReceivedPatient,
+    ReceivedRequest,
+    ReceivedSpecimen,
+)
+from lab_agent.lis.lab_order import (
     AnswerStep,
     LabOrder,
     NotificationOption,
@@ -25,23 +32,10 @@ from lab_agent.domain.lab_order import (
     PatientName,
     Telecom,
 )
-from lab_agent.domain.order_numbers import (
-    HasForm,
-    choose_label,
-    choose_old_order,
-    choose_second_label,
-    choose_supporting_info,
-)
-from lab_agent.domain.received_order import (
-    ReceivedContainer,
-    ReceivedLine,
-    ReceivedOrder,
-    ReceivedPatient,
-    ReceivedRequest,
-    ReceivedSpecimen,
-)
-from lab_agent.domain.values import CodeableConcept, Coding, Identifier
-from lab_agent.errors import DataInvalidError, Problem
+from lab_agent.shared.code_systems import CodeSystem, CodeSystems, SystemMatch
+from lab_agent.shared.errors import DataInvalidError, Problem
+from lab_agent.shared.ids import LineKey, OrderKey
+from lab_agent.shared.values import CodeableConcept, Coding, Identifier
 
 
 class CatalogueLookup(Protocol):

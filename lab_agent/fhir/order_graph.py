@@ -12,11 +12,11 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any
 
-from lab_agent import exact_json
-from lab_agent.domain.received_order import ResourceRef, UnreadableResource
-from lab_agent.errors import DataInvalidError, ForeignOrigin, Problem
 from lab_agent.fhir.elements import objects_of, references_of, text_of
+from lab_agent.fhir.received_order import ResourceRef, UnreadableResource
 from lab_agent.fhir.references import parse_reference, resource_at_end
+from lab_agent.shared import exact_json
+from lab_agent.shared.errors import DataInvalidError, ForeignOrigin, Problem
 
 Json = Mapping[str, Any]
 _FORMAT_VERSION = 1

@@ -12,8 +12,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
-from lab_agent.domain.human_name import HumanName
-from lab_agent.domain.received_order import (
+from lab_agent.fhir.human_name import HumanName
+from lab_agent.fhir.json_reader import JsonReader
+from lab_agent.fhir.order_graph import OrderGraph, read_patients
+from lab_agent.fhir.received_order import (
     AnswerValue,
     Extension,
     MalformedField,
@@ -30,9 +32,7 @@ from lab_agent.domain.received_order import (
     ResourceRef,
     TaskInput,
 )
-from lab_agent.domain.values import Coding
-from lab_agent.fhir.json_reader import JsonReader
-from lab_agent.fhir.order_graph import OrderGraph, read_patients
+from lab_agent.shared.values import Coding
 
 _MAX_DEPTH = 20
 _DATE_PREFIX = re.compile(r"\d{4}(-\d\d(-\d\d)?)?", re.ASCII)

@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from lab_agent import exact_json
-from lab_agent.domain.received_order import ResourceRef
-from lab_agent.errors import DataInvalidError, ForeignOrigin
+from lab_agent.fhir.received_order import ResourceRef
 from lab_agent.fhir.references import parse_reference
+from lab_agent.shared import exact_json
+from lab_agent.shared.errors import DataInvalidError, ForeignOrigin
 
 Json = Mapping[str, Any]
 _EXAMPLES = ("ProcedureRequest", "Specimen", "Task", "Patient")

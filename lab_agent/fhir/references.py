@@ -15,8 +15,8 @@ import re
 from typing import Any
 from urllib.parse import SplitResult, unquote, urlsplit
 
-from lab_agent.domain.received_order import ResourceRef
-from lab_agent.errors import ForeignOrigin
+from lab_agent.fhir.received_order import ResourceRef
+from lab_agent.shared.errors import ForeignOrigin
 
 _RESOURCE_TYPES = (
     *("Binary", "Bundle", "Contract", "DiagnosticReport", "DocumentReference", "Encounter", "Observation", "Organization"),

@@ -12,18 +12,18 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from lab_agent.domain.code_systems import CodeSystems
-from lab_agent.domain.ids import LineKey, WorkOrderKey
-from lab_agent.domain.lab_messages import Document, LabReport, ObservationStatus, ReportedObservation, ReportStatus
-from lab_agent.domain.received_order import ResourceRef
-from lab_agent.domain.susceptibility import INTERPRETATION_SYSTEM, susceptibility_flags
-from lab_agent.domain.values import CodeableConcept, Coding, Identifier
-from lab_agent.errors import DataInvalidError, Problem
 from lab_agent.fhir import value_writer as out
 from lab_agent.fhir.access_rights import access_rights
 from lab_agent.fhir.content_digest import are_values_same, content_digest, split_digest, stable_identifier
+from lab_agent.fhir.received_order import ResourceRef
 from lab_agent.fhir.reference_spelling import ReferenceWriter
 from lab_agent.fhir.references import parse_reference
+from lab_agent.lis.lab_messages import Document, LabReport, ObservationStatus, ReportedObservation, ReportStatus
+from lab_agent.lis.susceptibility import INTERPRETATION_SYSTEM, susceptibility_flags
+from lab_agent.shared.code_systems import CodeSystems
+from lab_agent.shared.errors import DataInvalidError, Problem
+from lab_agent.shared.ids import LineKey, WorkOrderKey
+from lab_agent.shared.values import CodeableConcept, Coding, Identifier
 
 Json = Mapping[str, Any]
 TranslateCode = Callable[[Coding], CodeableConcept]

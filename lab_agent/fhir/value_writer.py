@@ -9,9 +9,10 @@ from dataclasses import replace
 from datetime import UTC, timedelta
 from typing import Any
 
-from lab_agent.domain.lab_messages import Document, ReferenceRange, ReportedObservation
-from lab_agent.domain.text import shorten
-from lab_agent.domain.values import (
+from lab_agent.lis.lab_messages import Document, ReferenceRange, ReportedObservation
+from lab_agent.shared.errors import DataInvalidError, Problem
+from lab_agent.shared.text import shorten
+from lab_agent.shared.values import (
     LOW_HIGH_HINT,
     CodeableConcept,
     Coding,
@@ -25,7 +26,6 @@ from lab_agent.domain.values import (
     SampledData,
     is_inverted_range,
 )
-from lab_agent.errors import DataInvalidError, Problem
 
 _MAX_UTC_OFFSET = timedelta(hours=14)
 _CODE_PATTERN = re.compile(r"\S+(\s\S+)*")

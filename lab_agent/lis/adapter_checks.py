@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from lab_agent.domain.lab_messages import AccessionUpdate, Document, LabMessage, LabRejection, LabReport
-from lab_agent.domain.text import join_limited
-from lab_agent.errors import DataInvalidError, LisOutcomeUnknown, LisRejected, LisUnavailable, Problem
-from lab_agent.ports.lis import ParsedMessage, ParsedPart, RenderedOrder, SubmitResult
-from lab_agent.serialization import validate_message
+from lab_agent.lis.lab_messages import AccessionUpdate, Document, LabMessage, LabRejection, LabReport
+from lab_agent.lis.laboratory_system import ParsedMessage, ParsedPart, RenderedOrder, SubmitResult
+from lab_agent.lis.serialization import validate_message
+from lab_agent.shared.errors import DataInvalidError, LisOutcomeUnknown, LisRejected, LisUnavailable, Problem
+from lab_agent.shared.text import join_limited
 
 MAX_MESSAGE_ID_LENGTH = 1000
 _MAX_ACCESSION_LENGTH = 200

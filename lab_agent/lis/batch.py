@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from itertools import takewhile
 from typing import TypeVar
 
-from lab_agent.errors import LabAgentError, LisUnavailable, StoreError
+from lab_agent.shared.errors import LabAgentError, LisUnavailable, StoreError
 
 T = TypeVar("T")
 

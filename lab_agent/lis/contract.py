@@ -5,8 +5,7 @@ The guide for authors is docs/adapters.md; the suite that every adapter must pas
 
 from __future__ import annotations
 
-from lab_agent.domain.ids import LineKey, OrderKey
-from lab_agent.domain.lab_messages import (
+from lab_agent.lis.lab_messages import (
     Accession,
     AccessionUpdate,
     Document,
@@ -20,7 +19,7 @@ from lab_agent.domain.lab_messages import (
     ReportedPatient,
     ReportStatus,
 )
-from lab_agent.domain.lab_order import (
+from lab_agent.lis.lab_order import (
     AnswerStep,
     LabOrder,
     NotificationOption,
@@ -32,9 +31,7 @@ from lab_agent.domain.lab_order import (
     PatientName,
     Telecom,
 )
-from lab_agent.domain.values import CodeableConcept, Coding, Identifier, PartialDate, Period, Quantity, Range, Ratio, SampledData
-from lab_agent.errors import DataInvalidError, LisOutcomeUnknown, LisRejected, LisUnavailable, Problem
-from lab_agent.ports.lis import (
+from lab_agent.lis.laboratory_system import (
     CONTRACT_VERSION,
     Inbox,
     LisAdapter,
@@ -49,7 +46,10 @@ from lab_agent.ports.lis import (
     SubmitResult,
     TraceLine,
 )
-from lab_agent.serialization import dump_message, dump_order, load_message, load_order, validate_message
+from lab_agent.lis.serialization import dump_message, dump_order, load_message, load_order, validate_message
+from lab_agent.shared.errors import DataInvalidError, LisOutcomeUnknown, LisRejected, LisUnavailable, Problem
+from lab_agent.shared.ids import LineKey, OrderKey
+from lab_agent.shared.values import CodeableConcept, Coding, Identifier, PartialDate, Period, Quantity, Range, Ratio, SampledData
 
 __all__ = [
     "CONTRACT_VERSION",

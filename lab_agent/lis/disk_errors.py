@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 from pathlib import Path
 
-from lab_agent.errors import LisDiskFull, LisUnavailable
+from lab_agent.shared.errors import LisDiskFull, LisUnavailable
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _MENDS = {

@@ -18,12 +18,6 @@ import structlog
 from pydantic import BaseModel
 from typing_extensions import override
 
-from lab_agent.asyncio_errors import retrieve_error
-from lab_agent.call_trace import traced_call
-from lab_agent.domain.ids import LineKey, OrderKey
-from lab_agent.domain.lab_messages import LabMessage
-from lab_agent.domain.lab_order import LabOrder
-from lab_agent.errors import Failure, LisOutcomeUnknown, LisRejected, LisUnavailable, StoreError
 from lab_agent.lis.adapter_checks import (
     MAX_MESSAGE_ID_LENGTH,
     check_message_count,
@@ -34,8 +28,9 @@ from lab_agent.lis.adapter_checks import (
     unparsed_message,
     validate_delivered,
 )
-from lab_agent.metrics import CallObserver, ignore, measure_call
-from lab_agent.ports.lis import (
+from lab_agent.lis.lab_messages import LabMessage
+from lab_agent.lis.lab_order import LabOrder
+from lab_agent.lis.laboratory_system import (
     Inbox,
     LisAdapter,
     OrderRenderer,
@@ -46,6 +41,11 @@ from lab_agent.ports.lis import (
     ReplayListener,
     SubmitResult,
 )
+from lab_agent.shared.asyncio_errors import retrieve_error
+from lab_agent.shared.call_trace import traced_call
+from lab_agent.shared.errors import Failure, LisOutcomeUnknown, LisRejected, LisUnavailable, StoreError
+from lab_agent.shared.ids import LineKey, OrderKey
+from lab_agent.shared.metrics import CallObserver, ignore, measure_call
 
 log = structlog.get_logger(__name__)
 

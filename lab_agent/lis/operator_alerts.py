@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import StrEnum
 
-from lab_agent.ports.lis import Inbox
+from lab_agent.lis.laboratory_system import Inbox
 
 QUIET_SECONDS = 900.0
 _REPEAT_SECONDS = 60.0

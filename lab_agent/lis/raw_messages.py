@@ -14,13 +14,13 @@ from itertools import islice
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from lab_agent import exact_json
-from lab_agent.domain.lab_messages import AccessionUpdate, LabMessage, LabRejection, LabReport, ReportedObservation
-from lab_agent.domain.text import shorten
-from lab_agent.domain.values import Quantity
-from lab_agent.errors import DataInvalidError
-from lab_agent.ports.lis import MapSuggestion, ParsedMessage, ParsedPart, TraceLine
-from lab_agent.serialization import load_message
+from lab_agent.lis.lab_messages import AccessionUpdate, LabMessage, LabRejection, LabReport, ReportedObservation
+from lab_agent.lis.laboratory_system import MapSuggestion, ParsedMessage, ParsedPart, TraceLine
+from lab_agent.lis.serialization import load_message
+from lab_agent.shared import exact_json
+from lab_agent.shared.errors import DataInvalidError
+from lab_agent.shared.text import shorten
+from lab_agent.shared.values import Quantity
 
 _MAX_TRACE_TEXT = 300
 _SHORTEST_NAME = 3

@@ -18,12 +18,12 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from lab_agent.errors import LisNotLoaded, Problem, did_you_mean
 from lab_agent.lis.guard import GuardedAdapter
+from lab_agent.lis.laboratory_system import CONTRACT_VERSION, LisAdapter
 from lab_agent.lis.reloading import AdapterReloader, ReloadResult
-from lab_agent.metrics import Metrics
-from lab_agent.ports.lis import CONTRACT_VERSION, LisAdapter
 from lab_agent.settings.errors import to_problems
+from lab_agent.shared.errors import LisNotLoaded, Problem, did_you_mean
+from lab_agent.shared.metrics import Metrics
 
 ADAPTER_METHODS = {
     "start": 1,

@@ -9,9 +9,9 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from lab_agent.errors import Failure
 from lab_agent.lis.guard import GuardedAdapter
 from lab_agent.settings.errors import to_problems
+from lab_agent.shared.errors import Failure
 
 
 class ReloadOutcome(StrEnum):

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from lab_agent.errors import Problem
 from lab_agent.lis.value_reading import (
     BLANKS,
     COMPARATORS,
@@ -24,6 +23,7 @@ from lab_agent.lis.value_reading import (
     read_text,
     read_value,
 )
+from lab_agent.shared.errors import Problem
 
 Fields = Mapping[str, str | None]
 

@@ -14,33 +14,33 @@ from random import Random
 
 from lab_agent import bootstrap, result_bootstrap
 from lab_agent.bootstrap import Components
+from lab_agent.catalogue.label_allocation import LabelAllocator, PoolEmptyError, check_contracts
 from lab_agent.catalogue.model import Catalogue
-from lab_agent.catalogue_service.label_allocation import LabelAllocator, PoolEmptyError, check_contracts
-from lab_agent.catalogue_service.versions import EARLIEST, activate_copy, import_if_changed
-from lab_agent.crypto import Cipher, new_key
-from lab_agent.domain.ids import OrderKey, order_key
-from lab_agent.domain.job_records import Job
-from lab_agent.domain.state_machines import OPEN_JOBS, JobState, LineState
-from lab_agent.errors import InputError, StoreError
-from lab_agent.mappings.tables import MappingTables
+from lab_agent.catalogue.versions import EARLIEST, activate_copy, import_if_changed
+from lab_agent.orders.order_assessment import reassess
+from lab_agent.queue.dispatcher import JobDispatcher
+from lab_agent.queue.job_queues import list_queues
+from lab_agent.queue.job_records import Job
+from lab_agent.queue.outages import OutageTracker
 from lab_agent.rehearsal.findings import DayNumbers, Finding, FindingKind, OrderReview, RehearsedDay, Rejection
 from lab_agent.rehearsal.made_orders import MadeOrder, OrderMaker, OrderUnit, list_units, plan_baskets
 from lab_agent.rehearsal.made_results import ResultMaker
 from lab_agent.rehearsal.stand_in_exchange import StandInExchange
 from lab_agent.rehearsal.stand_in_lis import StandInAdapters
 from lab_agent.result_bootstrap import SystemClock
+from lab_agent.results.mapping_tables import MappingTables
+from lab_agent.results.result_inbox import StoreInbox
 from lab_agent.settings.root import Settings
+from lab_agent.shared.errors import InputError, StoreError
+from lab_agent.shared.ids import OrderKey, order_key
+from lab_agent.shared.state_machines import OPEN_JOBS, JobState, LineState
+from lab_agent.store.crypto import Cipher, new_key
 from lab_agent.store.opening import open_store
 from lab_agent.store.progress import Tell
 from lab_agent.store.queries import Queries
 from lab_agent.store.schema import upgrade
 from lab_agent.store.unit_of_work import Store
-from lab_agent.worker.dispatcher import JobDispatcher
-from lab_agent.worker.job_queues import list_queues
-from lab_agent.worker.outages import OutageTracker
 from lab_agent.worker_bootstrap import build_runner
-from lab_agent.workflow.order_assessment import reassess
-from lab_agent.workflow.result_inbox import StoreInbox
 
 _PAUSE = 0.2
 """Seconds between two looks whether anything is left to do."""

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
-from lab_agent.domain.ids import OrderKey
-from lab_agent.domain.job_records import Job
-from lab_agent.domain.state_machines import OrderState
-from lab_agent.monitoring.cause_groups import CauseGroup, read_groups
+from lab_agent.operations.cause_groups import CauseGroup, read_groups
+from lab_agent.orders.held_group_actions import ResultGroup
+from lab_agent.queue.job_records import Job
 from lab_agent.rehearsal.made_orders import MadeOrder
+from lab_agent.shared.ids import OrderKey
+from lab_agent.shared.state_machines import OrderState
 from lab_agent.store.unit_of_work import UnitOfWork
-from lab_agent.workflow.operator_held_groups import ResultGroup
 
 _MOST_REASONS = 3
 

@@ -12,7 +12,6 @@ from datetime import date, datetime, timedelta
 from random import Random
 from typing import Any
 
-from lab_agent import exact_json
 from lab_agent.catalogue.basket import Basket, BasketLine
 from lab_agent.catalogue.labels import LabelSource, TubeLabels, old_order_pattern, second_label_patterns
 from lab_agent.catalogue.model import Catalogue, Contract, Item, QuestionType, Requirement
@@ -20,9 +19,10 @@ from lab_agent.catalogue.preanalytics import calculate
 from lab_agent.catalogue.questionnaire import QuestionNode, build_questionnaire
 from lab_agent.catalogue.tubes import Tube
 from lab_agent.catalogue.turnaround import Stopped, most_severe_notice
-from lab_agent.domain.code_systems import CodeSystem, CodeSystems
-from lab_agent.domain.label_pools import IdentifierPattern
-from lab_agent.ports.exchange import Json
+from lab_agent.exchange.service import Json
+from lab_agent.shared import exact_json
+from lab_agent.shared.code_systems import CodeSystem, CodeSystems
+from lab_agent.shared.label_pools import IdentifierPattern
 
 _MOST_TESTS = 6
 _LETTERS = "ABCDEFGHJKLMNPQRSTUVWXYZ"

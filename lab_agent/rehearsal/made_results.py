@@ -13,10 +13,10 @@ from decimal import Decimal
 from itertools import cycle
 from random import Random
 
-from lab_agent.domain.lab_messages import LabReport, ReferenceRange, ReportedObservation, ReportStatus
-from lab_agent.domain.lab_order import LabOrder, OrderLine
-from lab_agent.domain.values import CodeableConcept, Coding, Quantity
-from lab_agent.mappings.tables import LOINC, MappingTables
+from lab_agent.lis.lab_messages import LabReport, ReferenceRange, ReportedObservation, ReportStatus
+from lab_agent.lis.lab_order import LabOrder, OrderLine
+from lab_agent.results.mapping_tables import LOINC, MappingTables
+from lab_agent.shared.values import CodeableConcept, Coding, Quantity
 
 _GLUCOSE = Coding(system=LOINC, code="2345-7", display="Glucose")
 """What a laboratory without a table of codes reports: LOINC codes pass as they are."""

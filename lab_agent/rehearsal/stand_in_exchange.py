@@ -12,10 +12,10 @@ from datetime import UTC, datetime, timedelta
 
 from typing_extensions import override
 
-from lab_agent.domain.ids import ResourceId
-from lab_agent.domain.values import Identifier
-from lab_agent.errors import ResourceNotReadable, StaleVersion, TemporaryFailure
-from lab_agent.ports.exchange import Exchange, Json, SavedResource, SearchKind, ServiceClock
+from lab_agent.exchange.service import Exchange, Json, SavedResource, SearchKind, ServiceClock
+from lab_agent.shared.errors import ResourceNotReadable, StaleVersion, TemporaryFailure
+from lab_agent.shared.ids import ResourceId
+from lab_agent.shared.values import Identifier
 
 _NOT_FOUND, _STALE = 404, 412
 _DOCUMENT_NAMES = "names of documents"

@@ -8,14 +8,14 @@ from pathlib import Path
 
 from typing_extensions import override
 
-from lab_agent.domain.ids import LineKey, OrderKey
-from lab_agent.domain.lab_order import LabOrder
 from lab_agent.lis.adapter_checks import validate_delivered
 from lab_agent.lis.guard import GuardedAdapter
+from lab_agent.lis.lab_order import LabOrder
+from lab_agent.lis.laboratory_system import AdapterSource, Inbox, Lis, SubmitResult
 from lab_agent.lis.registry import AdapterRegistry
-from lab_agent.ports.clock import Clock
-from lab_agent.ports.lis import AdapterSource, Inbox, Lis, SubmitResult
 from lab_agent.rehearsal.made_results import ResultMaker
+from lab_agent.shared.clock import Clock
+from lab_agent.shared.ids import LineKey, OrderKey
 
 
 @dataclass(slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lab_agent.domain.received_order import AccessRight, OrderResource
+from lab_agent.fhir.received_order import AccessRight, OrderResource
 from lab_agent.rules.context import RuleContext
 from lab_agent.rules.rule import Severity, Violation, rule
 

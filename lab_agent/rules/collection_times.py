@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from itertools import pairwise, product
 
 from lab_agent.catalogue.model import Item
-from lab_agent.domain.received_order import ReceivedLine, ReceivedRequest, ReceivedSpecimen
+from lab_agent.fhir.received_order import ReceivedLine, ReceivedRequest, ReceivedSpecimen
 from lab_agent.rules.context import RuleContext
 from lab_agent.rules.rule import Severity, Violation, rule
 

@@ -10,12 +10,12 @@ from enum import StrEnum
 
 from lab_agent.catalogue.labels import second_label_pattern
 from lab_agent.catalogue.model import Item, Requirement
-from lab_agent.domain.code_systems import SystemMatch
-from lab_agent.domain.label_pools import IdentifierPattern
-from lab_agent.domain.patient_identity import PatientMatch
-from lab_agent.domain.received_order import ReceivedContainer, ReceivedSpecimen, patient_key
+from lab_agent.fhir.patient_identity import PatientMatch
+from lab_agent.fhir.received_order import ReceivedContainer, ReceivedSpecimen, patient_key
 from lab_agent.rules.context import RuleContext, all_versions_reject, best_coding
 from lab_agent.rules.rule import Severity, Violation, rule
+from lab_agent.shared.code_systems import SystemMatch
+from lab_agent.shared.label_pools import IdentifierPattern
 
 _CONTAINER_SECTION = "Specimen: container"
 

@@ -16,18 +16,15 @@ from typing import NamedTuple
 from lab_agent.catalogue.labels import second_label_pattern
 from lab_agent.catalogue.model import Item
 from lab_agent.catalogue.supporting_info import SupportingInfo, parse_supporting_info
-from lab_agent.domain.code_systems import CodeSystem, CodeSystems, SystemMatch
-from lab_agent.domain.ids import OrderKey
-from lab_agent.domain.label_pools import IdentifierPattern
-from lab_agent.domain.order_numbers import (
+from lab_agent.fhir.order_numbers import (
     HasForm,
     choose_supporting_info,
     known_second_labels,
     label_matches,
     second_label_candidates,
 )
-from lab_agent.domain.patient_identity import PatientMatch
-from lab_agent.domain.received_order import (
+from lab_agent.fhir.patient_identity import PatientMatch
+from lab_agent.fhir.received_order import (
     ReceivedContainer,
     ReceivedLine,
     ReceivedOrder,
@@ -36,8 +33,11 @@ from lab_agent.domain.received_order import (
     ReferenceText,
     ResourceRef,
 )
-from lab_agent.domain.values import Coding, Identifier
 from lab_agent.rules.catalogue_history import CatalogueHistory
+from lab_agent.shared.code_systems import CodeSystem, CodeSystems, SystemMatch
+from lab_agent.shared.ids import OrderKey
+from lab_agent.shared.label_pools import IdentifierPattern
+from lab_agent.shared.values import Coding, Identifier
 
 
 class LabelHolder(NamedTuple):

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from string import Formatter
 
-from lab_agent.domain.received_order import OrderResource, ReceivedOrder, ResourceRef
-from lab_agent.errors import Problem as SettingsProblem
+from lab_agent.fhir.received_order import OrderResource, ReceivedOrder, ResourceRef
 from lab_agent.rules import access_rights, clocks, collection_times, container, line, order, patient, questionnaire, specimen
 from lab_agent.rules.catalogue_history import CatalogueHistory
 from lab_agent.rules.context import Facts, RuleContext
 from lab_agent.rules.rule import Finding, Rule, Severity, Violation, format_message
+from lab_agent.shared.errors import Problem as SettingsProblem
 
 _RULE_MODULES = (order, clocks, line, specimen, collection_times, container, patient, questionnaire, access_rights)
 RULES = tuple(each for module in _RULE_MODULES for each in vars(module).values() if isinstance(each, Rule))

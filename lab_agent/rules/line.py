@@ -7,12 +7,12 @@ from collections.abc import Iterable, Iterator
 from lab_agent.catalogue.labels import old_order_pattern
 from lab_agent.catalogue.model import Item
 from lab_agent.catalogue.turnaround import Availability, Delayed, Stopped
-from lab_agent.domain.code_systems import SystemMatch
-from lab_agent.domain.label_pools import IdentifierPattern
-from lab_agent.domain.order_numbers import choose_old_order
-from lab_agent.domain.received_order import ReceivedLine, ReceivedRequest, patient_key
+from lab_agent.fhir.order_numbers import choose_old_order
+from lab_agent.fhir.received_order import ReceivedLine, ReceivedRequest, patient_key
 from lab_agent.rules.context import RuleContext
 from lab_agent.rules.rule import Severity, Violation, rule
+from lab_agent.shared.code_systems import SystemMatch
+from lab_agent.shared.label_pools import IdentifierPattern
 
 _CODE_SECTION = "ProcedureRequest: code"
 _TURNAROUND_SECTION = "Turnaround item: rules"

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from lab_agent.domain.code_systems import SystemMatch
-from lab_agent.domain.received_order import ReceivedRequest, ReferenceText, patient_key
-from lab_agent.domain.text import address_origin
+from lab_agent.fhir.received_order import ReceivedRequest, ReferenceText, patient_key
 from lab_agent.rules.catalogue_history import CatalogueHistory
 from lab_agent.rules.context import RuleContext, best_coding
 from lab_agent.rules.rule import Severity, Violation, rule
+from lab_agent.shared.code_systems import SystemMatch
+from lab_agent.shared.text import address_origin
 
 _REFERENCES_SECTION = "Resources and their fields: ProcedureRequest, Task"
 

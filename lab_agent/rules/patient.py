@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import timedelta
 
-from lab_agent.domain.human_name import choose_name
-from lab_agent.domain.received_order import patient_key
-from lab_agent.domain.values import PartialDate, day_span
+from lab_agent.fhir.human_name import choose_name
+from lab_agent.fhir.received_order import patient_key
 from lab_agent.rules.context import RuleContext
 from lab_agent.rules.rule import Severity, Violation, rule
+from lab_agent.shared.values import PartialDate, day_span
 
 _GENDERS = frozenset({"male", "female", "other", "unknown"})
 _MAX_AGE_YEARS = 130

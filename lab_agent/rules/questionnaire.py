@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping
 
 from lab_agent.catalogue.model import Item, Question, QuestionType
 from lab_agent.catalogue.questionnaire import QuestionNode
-from lab_agent.domain.received_order import AnswerValue, patient_key
-from lab_agent.domain.values import Coding
+from lab_agent.fhir.received_order import AnswerValue, patient_key
 from lab_agent.rules.context import RuleContext
 from lab_agent.rules.rule import Severity, Violation, rule
+from lab_agent.shared.values import Coding
 
 _SECTION = "QuestionnaireResponse"
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from lab_agent.domain.text import shorten
 from lab_agent.rules.context import RuleContext
+from lab_agent.shared.text import shorten
 
 
 class Severity(StrEnum):

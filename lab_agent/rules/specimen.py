@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from lab_agent.catalogue.model import Item
-from lab_agent.domain.code_systems import SystemMatch
-from lab_agent.domain.received_order import ReceivedLine, ReceivedRequest, patient_key
+from lab_agent.fhir.received_order import ReceivedLine, ReceivedRequest, patient_key
 from lab_agent.rules.context import RuleContext, all_versions_reject, best_coding
 from lab_agent.rules.rule import Severity, Violation, rule
+from lab_agent.shared.code_systems import SystemMatch
 
 _TYPE_SECTION = "Specimen: type"
 

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from string import Formatter
 
-from lab_agent.errors import Problem, SettingsError
 from lab_agent.rules.engine import RULES, check_messages
-from lab_agent.shipped_files import shipped_path
+from lab_agent.shared.errors import Problem, SettingsError
+from lab_agent.shared.shipped_files import shipped_path
 
 BUILT_IN_LANGUAGE = "en"
 

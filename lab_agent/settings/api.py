@@ -7,8 +7,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from lab_agent.domain.label_pools import LabelPool
 from lab_agent.settings.groups import AbsoluteUrl, Basic, Port, Seconds, SettingsGroup
+from lab_agent.shared.label_pools import LabelPool
 
 PositiveCount = Annotated[int, Field(ge=1)]
 

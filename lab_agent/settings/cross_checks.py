@@ -7,10 +7,10 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from lab_agent.errors import Problem, did_you_mean
 from lab_agent.settings.api import ApiSettings
 from lab_agent.settings.exchange import ExchangeSettings
 from lab_agent.settings.groups import LisRouteSettings, LisSettings, ResultsSettings, RulesSettings, WorkerSettings
+from lab_agent.shared.errors import Problem, did_you_mean
 
 _OWN_PLACES: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "folder": (("orders",), ("results",)),

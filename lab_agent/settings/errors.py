@@ -8,9 +8,9 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from lab_agent.errors import Problem, did_you_mean
-from lab_agent.serialization.errors import issue_from_detail
 from lab_agent.settings.introspection import iter_keys, iter_tables, resolve_location
+from lab_agent.shared.errors import Problem, did_you_mean
+from lab_agent.shared.validation_errors import issue_from_detail
 
 
 def to_problems(

@@ -19,7 +19,7 @@ from lab_agent.settings.groups import (
     Seconds,
     SettingsGroup,
 )
-from lab_agent.url_origin import is_loopback
+from lab_agent.shared.url_origin import is_loopback
 
 Grant = Literal["password", "authorization_code", "client_credentials", "basic"]
 

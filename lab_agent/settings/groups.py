@@ -1,6 +1,10 @@
 """The smaller groups of settings, and what every group has in common: frozen, no unknown keys, a description for each key.
 
 The string under a field is its description: it is the hint when the key is missing or wrong, and docs/configuration.md shows it.
+
+`[backup]`: copies of the database.
+
+`[monitoring]`: when something counts as wrong.
 """
 
 from __future__ import annotations
@@ -11,11 +15,21 @@ from datetime import date
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BaseModel,
+    ConfigDict,
+    Field,
+    FilePath,
+    SecretStr,
+    field_validator,
+    model_validator,
+)
 
-from lab_agent.errors import ForeignOrigin
 from lab_agent.settings.introspection import BASIC
-from lab_agent.url_origin import origin_of
+from lab_agent.shared.errors import ForeignOrigin
+from lab_agent.shared.url_origin import origin_of
 
 T = TypeVar("T")
 Basic = Annotated[T, BASIC]
@@ -319,3 +333,58 @@ class WorkerSettings(SettingsGroup):
     """Longest first wait in seconds after a failure; it doubles with each attempt."""
     backoff_longest: Seconds = 300.0
     """Longest wait in seconds between two attempts."""
+
+
+class BackupSettings(SettingsGroup):
+    """What `lab-agent backup` writes, and how old the newest copy may be. See docs/restore.md."""
+
+    folder: Basic[Path | None] = None
+    """Folder of the backups, best on another disk or machine. Where it is set, their age is watched."""
+    keep: Annotated[int, Field(ge=1)] = 14
+    """How many backups are kept; older ones are deleted after a new one was verified."""
+    keep_days: Annotated[int, Field(ge=1)] = 30
+    """Days for which a backup is kept at most. The newest one always is."""
+    encrypt: bool = False
+    """Whether backups are encrypted whole, with the first of `store.encryption_keys`. Names, documents and tokens always are; the
+    rest, medical data without names, only with this."""
+    after: tuple[str, ...] = ()
+    """Program and its arguments that `lab-agent backup` runs once a backup was read whole and older ones are deleted: a copy to
+    another place, a ping. No shell reads them; the variable BACKUP_FILE has the path of the backup. Any exit code but 0 is one of
+    the backup."""
+    max_age: Seconds = 93_600.0
+    """Seconds that the newest file in `folder` may be old, whoever wrote it, before an alert opens: a day and two hours."""
+
+
+class MonitoringSettings(SettingsGroup):
+    """When an alert opens. What each means, and how it is mended, is in docs/conditions.md."""
+
+    interval: Seconds = 30.0
+    """Seconds between two looks at operation, which open and close alerts."""
+    heartbeat_interval: Seconds = 10.0
+    """Seconds between two heartbeats of the worker in the database. After six without one, it counts as not running or frozen."""
+    alert_after: Seconds = 1800.0
+    """Seconds after which an alert says that a job has failed all that time, although it is tried again and again."""
+    alert_after_attempts: Annotated[int, Field(ge=2)] = 20
+    """Attempts after which an alert says that a job fails, even if it has failed for less than `alert_after`."""
+    clock_tolerance: Seconds = 120.0
+    """Seconds by which our clock and the exchange service's may differ. Beyond it no order is rejected for its times."""
+    slow_after: Seconds = 10.0
+    """Seconds that a call to the exchange service may take. An alert says so where half of the calls take longer."""
+    disk_reserve: Annotated[int, Field(ge=0)] = 1_000_000_000
+    """Bytes that must be free on the disks of the database, the log and the laboratory systems' folders."""
+    log_folder: Path | None = None
+    """Folder of the log, where its disk is to be watched, such as /var/log."""
+    api_interval: Seconds = 60.0
+    """Seconds between two looks whether the laboratory's API answers. It is looked at where `api.public_url`, `api.tokens` or
+    `api.basic` is set."""
+    api_address: HttpAddress | None = None
+    """Address at which the agent reaches lab-api, without the prefix, such as http://10.0.0.5:8482. If not set, `api.host` and
+    `api.port` on this machine."""
+    public_api: bool = True
+    """Whether to look at `api.public_url`, too. Set it to false where this machine cannot reach its own network from outside."""
+    api_ca_file: FilePath | None = None
+    """Certificates (PEM) of the authority of the public address, if it is not a public one."""
+    refused_callers_after: Annotated[int, Field(ge=1)] = 10
+    """Requests of callers of the laboratory's API, refused for one reason within an hour, of which more open an alert."""
+    lis_silent_after: Seconds = 14_400.0
+    """Seconds by which a laboratory system's results may be overdue, and nothing come from it, before an alert says so."""

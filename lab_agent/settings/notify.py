@@ -10,9 +10,9 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, FilePath, SecretStr, field_validator, model_validator
 
-from lab_agent.errors import ForeignOrigin
 from lab_agent.settings.groups import AbsoluteUrl, Basic, Port, Seconds, SettingsGroup
-from lab_agent.url_origin import is_loopback, origin_of
+from lab_agent.shared.errors import ForeignOrigin
+from lab_agent.shared.url_origin import is_loopback, origin_of
 
 SeverityName = Literal["critical", "warning", "notice"]
 WebhookTemplate = Literal["json", "slack", "mattermost", "teams", "discord", "telegram"]

@@ -16,14 +16,14 @@ from typing import Any, TypeVar
 
 from pydantic import Field, ValidationError
 
-from lab_agent.errors import Problem, SettingsError
 from lab_agent.settings.api import ApiSettings
-from lab_agent.settings.backup import BackupSettings
 from lab_agent.settings.cross_checks import find_contradictions, find_missing_login_secret
 from lab_agent.settings.exchange import ExchangeSettings
 from lab_agent.settings.groups import (
+    BackupSettings,
     LisSettings,
     LoggingSettings,
+    MonitoringSettings,
     ResultsSettings,
     RetentionSettings,
     RulesSettings,
@@ -32,7 +32,6 @@ from lab_agent.settings.groups import (
     WorkerSettings,
 )
 from lab_agent.settings.introspection import is_list
-from lab_agent.settings.monitoring import MonitoringSettings
 from lab_agent.settings.notify import NotifySettings
 from lab_agent.settings.sources import (
     Source,
@@ -43,6 +42,7 @@ from lab_agent.settings.sources import (
     read_toml_file,
 )
 from lab_agent.settings.status import StatusSettings
+from lab_agent.shared.errors import Problem, SettingsError
 
 _NO_FILE = Problem(
     "--config", "no settings file was given", "name one with --config or LAB_AGENT_CONFIG; `lab-agent init` creates one"

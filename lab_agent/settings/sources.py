@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lab_agent.errors import Problem, did_you_mean
+from lab_agent.shared.errors import Problem, did_you_mean
 
 ENVIRONMENT_PREFIX = "LAB_AGENT_"
 CONFIG_VARIABLE = "LAB_AGENT_CONFIG"

@@ -11,7 +11,7 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, Field, FilePath, SecretStr, field_validator, model_validator
 
 from lab_agent.settings.groups import AbsoluteUrl, Basic, Port, Seconds, SettingsGroup
-from lab_agent.url_origin import is_loopback, origin_of
+from lab_agent.shared.url_origin import is_loopback, origin_of
 
 RoleName = Literal["viewer", "operator", "admin"]
 

@@ -10,19 +10,19 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from lab_agent.accounts import MAX_PASSWORD_LENGTH, MIN_PASSWORD_LENGTH
-from lab_agent.audit_log import record
-from lab_agent.domain.audit import AuditAction, AuditEntry
-from lab_agent.logs import get_logger
-from lab_agent.password_attempts import AttemptRefusedError, PasswordAttempts
+from lab_agent.operations.accounts import MAX_PASSWORD_LENGTH, MIN_PASSWORD_LENGTH
+from lab_agent.operations.audit_log import record
+from lab_agent.shared.logs import get_logger
 from lab_agent.status.auth import HttpError, OwnAction, Viewer
 from lab_agent.status.context import Context, Renderer, StatusContext, TemplateRenderer
 from lab_agent.status.forms import Form, one_line
 from lab_agent.status.pages import Flash
+from lab_agent.status.password_attempts import AttemptRefusedError, PasswordAttempts
 from lab_agent.status.session_start import client_address, start_session
 from lab_agent.status.sessions import CurrentUser, Sessions, SignInWay
 from lab_agent.status.translation import gettext
 from lab_agent.status.users_page import SignedIn, read_new_password
+from lab_agent.store.audit_records import AuditAction, AuditEntry
 
 router = APIRouter()
 _log = get_logger(__name__)

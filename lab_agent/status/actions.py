@@ -13,10 +13,13 @@ from urllib.parse import quote
 from fastapi import APIRouter, Depends
 from starlette.responses import RedirectResponse, Response
 
-from lab_agent.domain.ids import JobId, LineKey, OrderKey
-from lab_agent.domain.job_records import Job, JobKind
-from lab_agent.domain.report_records import ReportRecord
-from lab_agent.logs import get_logger
+from lab_agent.orders import job_actions
+from lab_agent.queue.job_records import Job, JobKind
+from lab_agent.results import result_actions
+from lab_agent.results.records import ReportRecord
+from lab_agent.results.result_actions import ResultDecision
+from lab_agent.shared.ids import JobId, LineKey, OrderKey
+from lab_agent.shared.logs import get_logger
 from lab_agent.status.auth import HttpError, Operator, Viewer
 from lab_agent.status.context import Context
 from lab_agent.status.formatting import find_unconfirmed_submit, is_unconfirmed_submit
@@ -24,8 +27,6 @@ from lab_agent.status.forms import Form, Note, one_line
 from lab_agent.status.result_pages import Report
 from lab_agent.status.sessions import CurrentUser
 from lab_agent.status.translation import marked
-from lab_agent.workflow import operator_jobs, operator_results
-from lab_agent.workflow.operator_results import ResultDecision
 
 router = APIRouter()
 _log = get_logger(__name__)
@@ -64,21 +65,21 @@ async def retry_job(user: Operator, form: Form, context: Context, job: Requested
         raise HttpError(
             "This submits the order AGAIN. Tick the box if you are certain that the laboratory does not have it.", 409
         )
-    changed = await operator_jobs.retry_job(context.store, job.id, by=user.name, now=context.clock.now())
+    changed = await job_actions.retry_job(context.store, job.id, by=user.name, now=context.clock.now())
     return _redirect_back(form, changed, "retried")
 
 
 @router.post("/jobs/{job}/dismiss")
 async def dismiss_job(user: Operator, form: Form, context: Context, job: RequestedJob, note: Note) -> Response:
     """Leave a job undone for good."""
-    changed = await operator_jobs.dismiss_job(context.store, job.id, by=user.name, note=note, now=context.clock.now())
+    changed = await job_actions.dismiss_job(context.store, job.id, by=user.name, note=note, now=context.clock.now())
     return _redirect_back(form, changed, "dismissed")
 
 
 @router.post("/jobs/{job}/done")
 async def mark_job_done(user: Operator, form: Form, context: Context, job: RequestedJob, note: Note) -> Response:
     """Record that a job was done some other way."""
-    changed = await operator_jobs.mark_job_done(context.store, job.id, by=user.name, note=note, now=context.clock.now())
+    changed = await job_actions.mark_job_done(context.store, job.id, by=user.name, note=note, now=context.clock.now())
     return _redirect_back(form, changed, "done")
 
 
@@ -99,14 +100,14 @@ async def retry_order(key: str, user: Operator, _: Form, context: Context) -> Re
         raise HttpError("There is no order with this key.", 404)
     if find_unconfirmed_submit(detail):
         raise HttpError(_UNCONFIRMED, 409)
-    await operator_jobs.retry_order(context.store, detail.order.key, by=user.name, now=context.clock.now())
+    await job_actions.retry_order(context.store, detail.order.key, by=user.name, now=context.clock.now())
     return RedirectResponse(f"/orders/{detail.order.key}?flash=order-retried", 303)
 
 
 @router.post("/rules/{rule}/release")
 async def release_rule(rule: str, user: Operator, _: Form, context: Context) -> Response:
     """Let a tripped rule reject orders again."""
-    if not await operator_jobs.reset_tripped_rule(context.store, one_line(rule), by=user.name, now=context.clock.now()):
+    if not await job_actions.reset_tripped_rule(context.store, one_line(rule), by=user.name, now=context.clock.now()):
         raise HttpError("This rule is not stopped; somebody may have released it just now.", 409)
     _log.info("rule released", action="rule_released", rule=rule, by=user.name)
     return RedirectResponse("/?flash=rule-released", 303)
@@ -118,7 +119,7 @@ async def match_result(user: Operator, form: Form, context: Context, report: Unc
     order = OrderKey(one_line(form.get("order", "")))
     if await context.queries.order(order) is None:
         raise HttpError("There is no order with this key. Search for it by requisition, accession or barcode.", 404)
-    decided = await operator_results.match_result(
+    decided = await result_actions.match_result(
         context.store,
         context.create_matcher(),
         report.key,
@@ -142,7 +143,7 @@ async def release_result(user: Operator, form: Form, context: Context, report: U
     """Try a result again, overriding what an operator may override."""
     if form.get("reviewed") != "yes":
         raise HttpError("This delivers a result with a warning. Review it, and tick the box that says so.", 409)
-    decided = await operator_results.release_result(
+    decided = await result_actions.release_result(
         context.store,
         context.create_matcher(),
         report.key,
@@ -157,7 +158,7 @@ async def release_result(user: Operator, form: Form, context: Context, report: U
 @router.post("/results/{key}/dismiss")
 async def dismiss_result(user: Operator, context: Context, report: UnchangedReport, note: Note) -> Response:
     """Keep a result, and never deliver it."""
-    decided = await operator_results.dismiss_result(
+    decided = await result_actions.dismiss_result(
         context.store, report.key, by=user.name, note=note, now=context.clock.now(), seen_changed_at=report.changed_at
     )
     return _redirect_to_result(decided, user)

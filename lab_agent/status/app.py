@@ -15,12 +15,11 @@ from starlette.responses import RedirectResponse, Response
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from lab_agent.catalogue_service.notices import NoticeBoard
-from lab_agent.errors import CryptoError, LabAgentError, StoreFault, StoreUnreachableError
-from lab_agent.logs import get_logger
-from lab_agent.monitoring.verdict import give_verdict
-from lab_agent.password_attempts import PasswordAttempts
+from lab_agent.catalogue.notices import NoticeBoard
+from lab_agent.operations.verdict import give_verdict
 from lab_agent.settings.status import StatusSettings
+from lab_agent.shared.errors import CryptoError, LabAgentError, StoreFault, StoreUnreachableError
+from lab_agent.shared.logs import get_logger
 from lab_agent.status import (
     account_page,
     actions,
@@ -48,6 +47,7 @@ from lab_agent.status.auth import HttpError, LoginRequired, OwnPasswordRequired
 from lab_agent.status.condition_pages import list_store_conditions
 from lab_agent.status.context import StatusContext, TemplateRenderer
 from lab_agent.status.page_look import PageLookMiddleware
+from lab_agent.status.password_attempts import PasswordAttempts
 from lab_agent.status.proxy_header import ProxyUsers
 from lab_agent.status.session_start import add_session_cookie
 from lab_agent.status.sessions import SESSION_COOKIE, Sessions, SignInWay

@@ -11,8 +11,7 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Depends, Query
 from starlette.responses import Response
 
-from lab_agent.audit_log import note_look, record
-from lab_agent.domain.audit import AuditAction, AuditEntry, AuditRecord
+from lab_agent.operations.audit_log import note_look, record
 from lab_agent.status import audit_words
 from lab_agent.status.auth import AdminReader, HttpError
 from lab_agent.status.context import Context, Renderer, StatusContext
@@ -21,6 +20,7 @@ from lab_agent.status.forms import one_line
 from lab_agent.status.order_list import start_of_day
 from lab_agent.status.translation import gettext
 from lab_agent.store.audit_queries import MAX_LOOKED_AT, AuditCriteria, CheckedRecord
+from lab_agent.store.audit_records import AuditAction, AuditEntry, AuditRecord
 
 router = APIRouter()
 

@@ -7,8 +7,8 @@ import re
 from collections.abc import Mapping
 from urllib.parse import quote
 
-from lab_agent.domain.audit import AuditAction, AuditChannel
 from lab_agent.status.translation import gettext, marked
+from lab_agent.store.audit_records import AuditAction, AuditChannel
 
 ACTION_WORDS: Mapping[str, str] = {
     AuditAction.SIGNED_IN: marked("signed in"),

@@ -10,7 +10,7 @@ from typing import Annotated, Protocol
 from fastapi import Depends
 from starlette.requests import Request
 
-from lab_agent.accounts import Role
+from lab_agent.operations.accounts import Role
 from lab_agent.status.sessions import SESSION_COOKIE, CurrentUser, Sessions
 from lab_agent.status.translation import gettext
 

@@ -10,14 +10,14 @@ from datetime import timedelta
 from fastapi import APIRouter
 from starlette.responses import Response
 
+from lab_agent.catalogue.label_allocation import issued_ranges
 from lab_agent.catalogue.model import Catalogue, Contract, Item
+from lab_agent.catalogue.notices import ActiveNotice, NoticeOverview
 from lab_agent.catalogue.questionnaire import QuestionNode, build_questionnaire
 from lab_agent.catalogue.spreadsheet.diff import Change, diff_tables
-from lab_agent.catalogue_service.label_allocation import issued_ranges
-from lab_agent.catalogue_service.notices import ActiveNotice, NoticeOverview
-from lab_agent.catalogue_service.versions import unpack_tables
-from lab_agent.domain.label_pools import LabelPool
-from lab_agent.errors import CatalogueError
+from lab_agent.catalogue.versions import unpack_tables
+from lab_agent.shared.errors import CatalogueError
+from lab_agent.shared.label_pools import LabelPool
 from lab_agent.status.auth import HttpError, Viewer
 from lab_agent.status.context import Context, Renderer, StatusContext
 from lab_agent.status.forms import one_line

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from statistics import median
 
-from lab_agent.domain.activity import HourlyActivity, Measure, hour_of
+from lab_agent.store.activity_records import HourlyActivity, Measure, hour_of
 
 WIDTH, HEIGHT = 520, 120
 _LEFT, _BOTTOM, _TOP = 36, 18, 6

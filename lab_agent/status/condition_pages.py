@@ -8,15 +8,15 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Depends
 from starlette.responses import Response
 
-from lab_agent.conditions.model import OpenCondition, Severity
-from lab_agent.conditions.table import CONDITIONS
-from lab_agent.domain.store_health import to_open_condition as to_store_condition
-from lab_agent.errors import CryptoError, StoreError, StoreFault, StoreUnreachableError
-from lab_agent.monitoring.report import list_conditions, to_open_condition
+from lab_agent.operations.report import list_conditions, to_open_condition
+from lab_agent.shared.conditions.model import OpenCondition, Severity
+from lab_agent.shared.conditions.table import CONDITIONS
+from lab_agent.shared.errors import CryptoError, StoreError, StoreFault, StoreUnreachableError
 from lab_agent.status.auth import Viewer
 from lab_agent.status.context import Context, Renderer, StatusContext
 from lab_agent.status.paging import PageNumber, page_offset
 from lab_agent.store.read_models import Overview
+from lab_agent.store.store_health import to_open_condition as to_store_condition
 
 router = APIRouter()
 

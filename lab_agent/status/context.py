@@ -10,28 +10,27 @@ from fastapi import Depends
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
-from lab_agent.accounts import Accounts, Role
 from lab_agent.catalogue.model import Catalogue
-from lab_agent.conditions.ids import ConditionId
-from lab_agent.conditions.model import OpenCondition
-from lab_agent.conditions.table import CONDITIONS
-from lab_agent.crypto import Cipher
-from lab_agent.domain.ages import format_age
-from lab_agent.domain.label_pools import LabelPool
-from lab_agent.metrics import Metrics
-from lab_agent.monitoring.cause_groups import CauseGroup, count_waiting, read_groups
-from lab_agent.ports.clock import Clock
+from lab_agent.operations.accounts import Accounts, Role
+from lab_agent.operations.cause_groups import CauseGroup, count_waiting, read_groups
+from lab_agent.orders.held_group_actions import AssessOrder
+from lab_agent.results.refused_message_actions import RefusedMessageDesk
+from lab_agent.results.result_matching import ReportMatcher
 from lab_agent.rules.catalogue_history import CatalogueHistory
 from lab_agent.settings.status import StatusSettings
+from lab_agent.shared.clock import Clock
+from lab_agent.shared.conditions.model import ConditionId, OpenCondition
+from lab_agent.shared.conditions.table import CONDITIONS
+from lab_agent.shared.label_pools import LabelPool
+from lab_agent.shared.metrics import Metrics
+from lab_agent.shared.text import format_age
 from lab_agent.status import formatting
 from lab_agent.status.sessions import CurrentUser
 from lab_agent.status.templating import create_environment
 from lab_agent.status.translation import gettext, ngettext
+from lab_agent.store.crypto import Cipher
 from lab_agent.store.queries import Queries
 from lab_agent.store.unit_of_work import Store
-from lab_agent.workflow.operator_held_groups import AssessOrder
-from lab_agent.workflow.refused_message_desk import RefusedMessageDesk
-from lab_agent.workflow.result_matching import ReportMatcher
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from datetime import datetime
 
 from starlette.responses import Response
 
-from lab_agent.domain.text import escape_unprintable
+from lab_agent.shared.text import escape_unprintable
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 """What a spreadsheet would take for the beginning of a formula."""

@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 
 from starlette.requests import Request
 
-from lab_agent.asyncio_errors import retrieve_error
+from lab_agent.shared.asyncio_errors import retrieve_error
 from lab_agent.status.sessions import SESSION_COOKIE, Sessions
 
 T = TypeVar("T")

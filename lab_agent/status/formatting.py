@@ -9,25 +9,24 @@ from datetime import datetime
 
 from markupsafe import Markup, escape
 
-from lab_agent.domain import value_text
-from lab_agent.domain.ages import format_age
-from lab_agent.domain.alerts import Alert
-from lab_agent.domain.job_records import Job, JobKind
-from lab_agent.domain.lab_messages import AccessionUpdate, Document, LabMessage, LabRejection, LabReport, ReportedObservation
-from lab_agent.domain.report_records import ReportRecord
-from lab_agent.domain.state_machines import JobState, LineState, OrderState, ReportState, WorkOrderState
-from lab_agent.domain.text import escape_unprintable
-from lab_agent.domain.values import DateOrTime, PartialDate, SampledData, to_local
-from lab_agent.errors import DataInvalidError
-from lab_agent.monitoring.report import to_open_condition
-from lab_agent.serialization import load_stored_message
+from lab_agent.lis import value_text
+from lab_agent.lis.lab_messages import AccessionUpdate, Document, LabMessage, LabRejection, LabReport, ReportedObservation
+from lab_agent.lis.serialization import load_stored_message
+from lab_agent.operations.report import to_open_condition
+from lab_agent.orders.job_actions import can_be_marked_done, describe_retry
+from lab_agent.queue.job_records import Job, JobKind
+from lab_agent.results.hold_reasons import what_to_do
+from lab_agent.results.records import ReportRecord
+from lab_agent.results.result_history import kept_names
+from lab_agent.shared.errors import DataInvalidError
+from lab_agent.shared.state_machines import JobState, LineState, OrderState, ReportState, WorkOrderState
+from lab_agent.shared.systemd_units import with_typed_commands
+from lab_agent.shared.text import escape_unprintable, format_age
+from lab_agent.shared.values import DateOrTime, PartialDate, SampledData, to_local
 from lab_agent.status.translation import gettext, marked
 from lab_agent.status.wording import cause_of, title_of
+from lab_agent.store.event_records import Alert
 from lab_agent.store.read_models import AttentionItem, AttentionKind, OrderDetail
-from lab_agent.systemd_units import with_typed_commands
-from lab_agent.workflow.hold_reasons import what_to_do
-from lab_agent.workflow.operator_jobs import can_be_marked_done, describe_retry
-from lab_agent.workflow.result_history import kept_names
 
 MESSAGE_KINDS = {LabReport: "report", LabRejection: "rejection", AccessionUpdate: "accession_update"}
 

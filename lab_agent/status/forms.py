@@ -13,10 +13,10 @@ from urllib.parse import parse_qsl, urlsplit
 from fastapi import Depends
 from starlette.requests import Request
 
-from lab_agent.errors import InputError
+from lab_agent.orders.job_actions import validate_note
+from lab_agent.shared.errors import InputError
 from lab_agent.status.auth import HttpError, Viewer
 from lab_agent.status.translation import gettext
-from lab_agent.workflow.operator_jobs import validate_note
 
 MAX_FORM_BYTES = 16_384
 _MAX_FORM_FIELDS = 400

@@ -13,12 +13,15 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Depends
 from starlette.responses import RedirectResponse, Response
 
-from lab_agent.conditions.ids import ConditionId
-from lab_agent.conditions.model import AlertKey
-from lab_agent.domain.failure_causes import FailureCause
-from lab_agent.errors import InputError
-from lab_agent.logs import get_logger
-from lab_agent.monitoring.cause_groups import CauseGroup
+from lab_agent.operations.cause_groups import CauseGroup
+from lab_agent.orders import held_group_actions, job_actions
+from lab_agent.orders.group_actions import ActionOutcome, ActionPreview, GroupAction
+from lab_agent.orders.held_group_actions import ResultGroup
+from lab_agent.orders.job_actions import JobGroup, can_be_marked_done, validate_note
+from lab_agent.queue.failure_causes import FailureCause
+from lab_agent.shared.conditions.model import AlertKey, ConditionId
+from lab_agent.shared.errors import InputError
+from lab_agent.shared.logs import get_logger
 from lab_agent.status.auth import HttpError, Operator, Viewer
 from lab_agent.status.context import Context, Renderer, StatusContext, TemplateRenderer
 from lab_agent.status.forms import Form, one_line
@@ -27,11 +30,6 @@ from lab_agent.status.paging import PageNumber, page_offset
 from lab_agent.status.sessions import CurrentUser
 from lab_agent.status.translation import gettext, marked
 from lab_agent.store.read_models import AGE_LIMITS, AttentionItem, WaitingSpan
-from lab_agent.workflow import operator_held_groups, operator_job_groups
-from lab_agent.workflow.operator_groups import ActionOutcome, ActionPreview, GroupAction
-from lab_agent.workflow.operator_held_groups import ResultGroup
-from lab_agent.workflow.operator_job_groups import JobGroup
-from lab_agent.workflow.operator_jobs import can_be_marked_done, validate_note
 
 router = APIRouter()
 _log = get_logger(__name__)
@@ -225,12 +223,12 @@ def _job_group(key: AlertKey) -> JobGroup:
 async def _preview(context: StatusContext, decision: Decision) -> ActionPreview:
     key, action, store = decision.group.key, decision.action, context.store
     if decision.group.is_of_jobs:
-        preview = operator_job_groups.preview_retry if action is GroupAction.RETRY else operator_job_groups.preview_dismissal
+        preview = job_actions.preview_retry if action is GroupAction.RETRY else job_actions.preview_dismissal
         return await preview(store, _job_group(key))
     if decision.group.is_of_results:
-        return await operator_held_groups.preview_results(store, ResultGroup.of_alert(key), action)
+        return await held_group_actions.preview_results(store, ResultGroup.of_alert(key), action)
     assess = action is GroupAction.RETRY
-    return await (operator_held_groups.preview_assessment if assess else operator_held_groups.preview_order_release)(
+    return await (held_group_actions.preview_assessment if assess else held_group_actions.preview_order_release)(
         store, key.subject
     )
 
@@ -239,14 +237,14 @@ async def _carry_out(context: StatusContext, decision: Decision, by: str, note: 
     key, store, now = decision.group.key, context.store, context.clock.now()
     if decision.group.is_of_jobs:
         if decision.action is GroupAction.RETRY:
-            return await operator_job_groups.retry_group(store, _job_group(key), by=by, now=now)
-        return await operator_job_groups.dismiss_group(store, _job_group(key), by=by, note=note, now=now)
+            return await job_actions.retry_group(store, _job_group(key), by=by, now=now)
+        return await job_actions.dismiss_group(store, _job_group(key), by=by, note=note, now=now)
     if key.condition is ConditionId.ORDERS_HELD:
         if decision.action is GroupAction.RETRY:
-            return await operator_held_groups.assess_held_orders(store, key.subject, by=by, now=now)
+            return await held_group_actions.assess_held_orders(store, key.subject, by=by, now=now)
         assess = context.assess_order
-        return await operator_held_groups.release_held_orders(store, key.subject, assess, by=by, note=note, now=now)
+        return await held_group_actions.release_held_orders(store, key.subject, assess, by=by, note=note, now=now)
     if decision.action is GroupAction.DISMISS:
-        return await operator_held_groups.dismiss_results(store, ResultGroup.of_alert(key), by=by, note=note, now=now)
+        return await held_group_actions.dismiss_results(store, ResultGroup.of_alert(key), by=by, note=note, now=now)
     matcher = context.create_matcher()
-    return await operator_held_groups.release_results(store, ResultGroup.of_alert(key), matcher, by=by, note=note, now=now)
+    return await held_group_actions.release_results(store, ResultGroup.of_alert(key), matcher, by=by, note=note, now=now)

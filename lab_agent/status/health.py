@@ -9,12 +9,12 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from lab_agent.conditions.model import OpenCondition
-from lab_agent.conditions.store import STORE_CONDITIONS
-from lab_agent.domain.state_machines import OPEN_ORDERS
-from lab_agent.errors import CryptoError, StoreError
-from lab_agent.metrics import CONTENT_TYPE, StoreGauges
-from lab_agent.monitoring.report import list_conditions
+from lab_agent.operations.report import list_conditions
+from lab_agent.shared.conditions.model import OpenCondition
+from lab_agent.shared.conditions.store import STORE_CONDITIONS
+from lab_agent.shared.errors import CryptoError, StoreError
+from lab_agent.shared.metrics import CONTENT_TYPE, StoreGauges
+from lab_agent.shared.state_machines import OPEN_ORDERS
 from lab_agent.status.auth import HttpError, LoginRequired, OwnPasswordRequired, require_viewer
 from lab_agent.status.condition_pages import list_open_conditions, list_store_conditions
 from lab_agent.status.context import Context

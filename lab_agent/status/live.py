@@ -14,8 +14,8 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from lab_agent.errors import LabAgentError
-from lab_agent.logs import get_logger
+from lab_agent.shared.errors import LabAgentError
+from lab_agent.shared.logs import get_logger
 from lab_agent.status.auth import HttpError, Viewer
 from lab_agent.status.sessions import SESSION_COOKIE, Sessions
 from lab_agent.status.translation import gettext

@@ -9,16 +9,16 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from lab_agent.conditions.model import OpenCondition
-from lab_agent.domain.audit import AuditAction, AuditEntry
-from lab_agent.logs import get_logger
-from lab_agent.password_attempts import AttemptRefusedError, PasswordAttempts
+from lab_agent.shared.conditions.model import OpenCondition
+from lab_agent.shared.logs import get_logger
 from lab_agent.status.auth import HeaderUsers, HttpError, Viewer
 from lab_agent.status.context import Context, Renderer, TemplateRenderer
 from lab_agent.status.forms import Form, UnverifiedForm, one_line
+from lab_agent.status.password_attempts import AttemptRefusedError, PasswordAttempts
 from lab_agent.status.session_start import client_address, local_path, note_sign_in, start_session
 from lab_agent.status.sessions import SESSION_COOKIE, Sessions, SignInWay
 from lab_agent.status.translation import gettext
+from lab_agent.store.audit_records import AuditAction, AuditEntry
 
 router = APIRouter()
 _log = get_logger(__name__)

@@ -11,10 +11,10 @@ from fastapi import APIRouter, Depends
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from lab_agent.catalogue_service import notices
-from lab_agent.catalogue_service.notices import Announcement, NoticeBoard, NoticeOverview
-from lab_agent.errors import DataInvalidError, Problem, ProblemsError
-from lab_agent.logs import get_logger
+from lab_agent.catalogue import notices
+from lab_agent.catalogue.notices import Announcement, NoticeBoard, NoticeOverview
+from lab_agent.shared.errors import DataInvalidError, Problem, ProblemsError
+from lab_agent.shared.logs import get_logger
 from lab_agent.status.auth import HttpError, Operator, Viewer
 from lab_agent.status.context import Context, Renderer
 from lab_agent.status.forms import Form, one_line

@@ -16,22 +16,22 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from lab_agent.accounts import Account, to_user_name
-from lab_agent.crypto import Cipher
-from lab_agent.domain.audit import AuditAction, AuditEntry
-from lab_agent.domain.text import shorten
-from lab_agent.errors import CryptoError
-from lab_agent.logs import get_logger
-from lab_agent.password_attempts import AttemptRefusedError, AttemptThrottle
+from lab_agent.operations.accounts import Account, to_user_name
+from lab_agent.shared.errors import CryptoError
+from lab_agent.shared.logs import get_logger
+from lab_agent.shared.text import shorten
 from lab_agent.status.auth import HttpError
 from lab_agent.status.context import Context, Renderer, StatusContext, TemplateRenderer
 from lab_agent.status.forms import one_line
 from lab_agent.status.login import render_login, render_throttled
 from lab_agent.status.oidc_faults import FaultDetail, OidcError, OidcFault, answer_for
 from lab_agent.status.oidc_provider import RETURN_PATH, Attempt, OidcProvider
+from lab_agent.status.password_attempts import AttemptRefusedError, AttemptThrottle
 from lab_agent.status.session_start import client_address, local_path, note_sign_in, start_session
 from lab_agent.status.sessions import SignInWay, unstored_account
 from lab_agent.status.translation import marked
+from lab_agent.store.audit_records import AuditAction, AuditEntry
+from lab_agent.store.crypto import Cipher
 
 router = APIRouter()
 _log = get_logger(__name__)

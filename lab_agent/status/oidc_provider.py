@@ -16,16 +16,16 @@ from authlib.common.security import generate_token
 from authlib.oauth2.rfc6749.parameters import prepare_grant_uri, prepare_token_request
 from authlib.oauth2.rfc7636 import create_s256_code_challenge
 
-from lab_agent import exact_json
-from lab_agent.accounts import Role
-from lab_agent.errors import DataInvalidError, Failure, ForeignOrigin
-from lab_agent.http_client import HttpClient, HttpOptions, HttpResponse
-from lab_agent.ports.clock import Clock
+from lab_agent.operations.accounts import Role
 from lab_agent.settings.status import OidcSettings
+from lab_agent.shared import exact_json
+from lab_agent.shared.clock import Clock
+from lab_agent.shared.errors import DataInvalidError, Failure, ForeignOrigin
+from lab_agent.shared.http_client import HttpClient, HttpOptions, HttpResponse
+from lab_agent.shared.url_origin import origin_of
 from lab_agent.status.id_token import parse_keys, verify
 from lab_agent.status.oidc_faults import FaultDetail, OidcError, OidcFault
 from lab_agent.status.translation import marked
-from lab_agent.url_origin import origin_of
 
 RETURN_PATH = "/sign-in/oidc/return"
 _DISCOVERY_PATH = "/.well-known/openid-configuration"

@@ -10,15 +10,14 @@ from datetime import datetime, timedelta
 from fastapi import APIRouter
 from starlette.responses import RedirectResponse, Response
 
-from lab_agent.audit_log import record
-from lab_agent.conditions.model import OpenCondition
-from lab_agent.domain.activity import HOUR, HourlyActivity, Measure, hour_of
-from lab_agent.domain.adapter_pauses import AdapterPause
-from lab_agent.domain.audit import AuditAction, AuditEntry
-from lab_agent.errors import Failure, InvalidTransitionError, LabAgentError
-from lab_agent.logs import get_logger
+from lab_agent.operations.audit_log import record
+from lab_agent.orders.pause_actions import load_pauses, pause_adapter, resume_adapter
+from lab_agent.queue.pauses import AdapterPause
 from lab_agent.rules.engine import RULES
 from lab_agent.rules.rule import Rule
+from lab_agent.shared.conditions.model import OpenCondition
+from lab_agent.shared.errors import Failure, InvalidTransitionError, LabAgentError
+from lab_agent.shared.logs import get_logger
 from lab_agent.status.auth import Admin, HttpError, Operator, Viewer
 from lab_agent.status.charts import format_seconds
 from lab_agent.status.condition_pages import list_open_conditions
@@ -26,9 +25,10 @@ from lab_agent.status.context import AdapterStatus, Context, Renderer, StatusCon
 from lab_agent.status.forms import Form, Note, one_line
 from lab_agent.status.pages import Flash
 from lab_agent.status.translation import gettext, marked
+from lab_agent.store.activity_records import HOUR, HourlyActivity, Measure, hour_of
+from lab_agent.store.audit_records import AuditAction, AuditEntry
 from lab_agent.store.read_models import LisTraffic, Overview
 from lab_agent.store.unit_of_work import UnitOfWork
-from lab_agent.workflow.adapter_pauses import load_pauses, pause_adapter, resume_adapter
 
 router = APIRouter()
 _log = get_logger(__name__)

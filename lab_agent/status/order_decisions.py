@@ -8,17 +8,17 @@ from typing import Annotated
 from fastapi import APIRouter, Depends
 from starlette.responses import RedirectResponse, Response
 
-from lab_agent.domain.ids import LineKey, OrderKey
-from lab_agent.domain.records import LineRecord, OrderRecord
-from lab_agent.domain.state_machines import LineState, OrderState
-from lab_agent.logs import get_logger
+from lab_agent.orders import order_actions
+from lab_agent.orders.records import LineRecord, OrderRecord
 from lab_agent.rules.engine import RELEASABLE_RULES
+from lab_agent.shared.ids import LineKey, OrderKey
+from lab_agent.shared.logs import get_logger
+from lab_agent.shared.state_machines import LineState, OrderState
 from lab_agent.status.auth import HttpError, Operator, Viewer
 from lab_agent.status.context import Context
 from lab_agent.status.forms import Form, Note, one_line
 from lab_agent.status.translation import gettext
 from lab_agent.store.read_models import OrderDetail
-from lab_agent.workflow import operator_orders
 
 router = APIRouter()
 _log = get_logger(__name__)
@@ -68,7 +68,7 @@ async def release_order(user: Operator, form: Form, context: Context, detail: De
     _confirm(form)
     key = detail.order.key
     holds = (await context.assess_order(key)).assessment.holds
-    await operator_orders.release_order(context.store, key, holds, note, by=user.name, now=context.clock.now())
+    await order_actions.release_order(context.store, key, holds, note, by=user.name, now=context.clock.now())
     _log.info("order released", action="order_released", order=key, by=user.name)
     return RedirectResponse(f"/orders/{key}?flash=order-released", 303)
 
@@ -78,7 +78,7 @@ async def reject_order(user: Operator, form: Form, context: Context, detail: Det
     """Reject the held order for good; the clinic reads the note at every line."""
     _confirm(form)
     key, base_url = detail.order.key, context.connection.base_url
-    await operator_orders.reject_order(context.store, base_url, key, note, by=user.name, now=context.clock.now())
+    await order_actions.reject_order(context.store, base_url, key, note, by=user.name, now=context.clock.now())
     _log.info("order rejected by hand", action="order_rejected_by_hand", order=key, by=user.name)
     return RedirectResponse(f"/orders/{key}?flash=order-rejected", 303)
 
@@ -102,7 +102,7 @@ async def accept_line(user: Operator, form: Form, context: Context, detail: Deta
     system = form.get("system") or None
     if system is not None and system not in systems_of(detail, line):
         raise HttpError("The order is not at a laboratory system with this name.", 404)
-    await operator_orders.accept_line(context.store, line.key, adapter=system, by=user.name, now=context.clock.now())
+    await order_actions.accept_line(context.store, line.key, adapter=system, by=user.name, now=context.clock.now())
     _log.info("line accepted", action="line_accepted", order=detail.order.key, line=line.key, by=user.name)
     return RedirectResponse(f"/orders/{detail.order.key}?flash=line-accepted", 303)
 
@@ -110,6 +110,6 @@ async def accept_line(user: Operator, form: Form, context: Context, detail: Deta
 @router.post("/orders/{key}/lines/{line}/reject")
 async def reject_line(user: Operator, _: Form, context: Context, detail: Detail, line: Line, note: Note) -> Response:
     """Reject the held line; the clinic reads the note."""
-    await operator_orders.reject_line(context.store, line.key, note, by=user.name, now=context.clock.now())
+    await order_actions.reject_line(context.store, line.key, note, by=user.name, now=context.clock.now())
     _log.info("line rejected", action="line_rejected", order=detail.order.key, line=line.key, by=user.name)
     return RedirectResponse(f"/orders/{detail.order.key}?flash=line-rejected", 303)

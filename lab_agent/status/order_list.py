@@ -12,16 +12,15 @@ from fastapi import APIRouter, Depends
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from lab_agent.audit_log import record
-from lab_agent.conditions.ids import ConditionId
-from lab_agent.conditions.model import AlertKey
-from lab_agent.domain.audit import AuditAction, AuditEntry
-from lab_agent.domain.ids import OrderKey
-from lab_agent.domain.patient_search import PatientCriteria, words_of
-from lab_agent.domain.state_machines import OrderState
-from lab_agent.domain.values import is_in_calendar
-from lab_agent.errors import InvalidTransitionError, StoreError
-from lab_agent.logs import get_logger
+from lab_agent.operations.audit_log import record
+from lab_agent.orders import job_actions
+from lab_agent.orders.patient_search import PatientCriteria, words_of
+from lab_agent.shared.conditions.model import AlertKey, ConditionId
+from lab_agent.shared.errors import InvalidTransitionError, StoreError
+from lab_agent.shared.ids import OrderKey
+from lab_agent.shared.logs import get_logger
+from lab_agent.shared.state_machines import OrderState
+from lab_agent.shared.values import is_in_calendar
 from lab_agent.status.auth import HttpError, Operator, Revealer, Viewer
 from lab_agent.status.context import Context, Renderer, StatusContext, get_context
 from lab_agent.status.csv_export import csv_file
@@ -30,8 +29,8 @@ from lab_agent.status.formatting import format_timestamp
 from lab_agent.status.forms import Form, Note, one_line
 from lab_agent.status.pages import Flash
 from lab_agent.status.translation import gettext
+from lab_agent.store.audit_records import AuditAction, AuditEntry
 from lab_agent.store.read_models import MAX_MATCHED, OrderCriteria, OrderCursor, OrderList, OrderSummary
-from lab_agent.workflow import operator_jobs
 
 router = APIRouter()
 _log = get_logger(__name__)
@@ -311,7 +310,7 @@ async def preview_selected(user: Operator, form: Form, context: Context, rendere
         "orders_selected.html",
         user,
         details=details,
-        waiting={each.order.key: [job for job in each.jobs if job.state in operator_jobs.WAITING_STATES] for each in details},
+        waiting={each.order.key: [job for job in each.jobs if job.state in job_actions.WAITING_STATES] for each in details},
         tick_prefix=TICK_PREFIX,
         filters=_filters(form),
     )
@@ -340,7 +339,7 @@ async def retry_selected(user: Operator, form: Form, context: Context, note: Not
 async def _retry(context: StatusContext, key: OrderKey, by: str, note: str) -> bool:
     now = context.clock.now()
     try:
-        await operator_jobs.retry_order(context.store, key, by=by, now=now, note=note)
+        await job_actions.retry_order(context.store, key, by=by, now=now, note=note)
     except (StoreError, InvalidTransitionError):
         return False
     return True

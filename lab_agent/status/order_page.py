@@ -12,24 +12,23 @@ from typing import Any
 from fastapi import APIRouter
 from starlette.responses import Response
 
-from lab_agent import exact_json
-from lab_agent.accounts import Role
-from lab_agent.audit_log import note_look
-from lab_agent.conditions.ids import ConditionId
-from lab_agent.conditions.model import AlertKey
-from lab_agent.conditions.table import CONDITIONS
-from lab_agent.domain.alerts import Event
-from lab_agent.domain.audit import AuditAction
-from lab_agent.domain.ids import JobId
-from lab_agent.domain.job_records import AT_LABORATORY_SYSTEM, AttemptRecord, Job, JobKind, ServiceMessage
-from lab_agent.domain.lab_order import OrderPatient
-from lab_agent.domain.records import OrderRecord
-from lab_agent.domain.state_machines import JOBS_NEEDING_OPERATOR, OPEN_JOBS, JobState, OrderState, ReportState
-from lab_agent.errors import DataInvalidError, LabAgentError, StoreUnreachableError
+from lab_agent.lis.lab_order import OrderPatient
+from lab_agent.lis.serialization import load_order_patient
+from lab_agent.operations.accounts import Role
+from lab_agent.operations.audit_log import note_look
+from lab_agent.orders.job_actions import WAITING_STATES, can_be_marked_done
+from lab_agent.orders.patient_data import unpack_lab_patient
+from lab_agent.orders.pause_actions import load_pauses
+from lab_agent.orders.records import OrderRecord
+from lab_agent.queue.job_records import AT_LABORATORY_SYSTEM, AttemptRecord, Job, JobKind, ServiceMessage
 from lab_agent.rules.engine import RULES
 from lab_agent.rules.rule import Finding
-from lab_agent.serialization import load_order_patient
-from lab_agent.serialization.identity import unpack_lab_patient
+from lab_agent.shared import exact_json
+from lab_agent.shared.conditions.model import AlertKey, ConditionId
+from lab_agent.shared.conditions.table import CONDITIONS
+from lab_agent.shared.errors import DataInvalidError, LabAgentError, StoreUnreachableError
+from lab_agent.shared.ids import JobId
+from lab_agent.shared.state_machines import JOBS_NEEDING_OPERATOR, OPEN_JOBS, JobState, OrderState, ReportState
 from lab_agent.status import order_decisions
 from lab_agent.status.auth import Operator, Revealer, Viewer
 from lab_agent.status.charts import format_seconds
@@ -40,9 +39,9 @@ from lab_agent.status.order_decisions import Detail
 from lab_agent.status.pages import Flash
 from lab_agent.status.translation import gettext
 from lab_agent.status.wording import cause_about
+from lab_agent.store.audit_records import AuditAction
+from lab_agent.store.event_records import Event
 from lab_agent.store.read_models import OrderDetail
-from lab_agent.workflow.adapter_pauses import load_pauses
-from lab_agent.workflow.operator_jobs import WAITING_STATES, can_be_marked_done
 
 router = APIRouter()
 

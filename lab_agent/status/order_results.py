@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from fastapi import APIRouter
 from starlette.responses import Response
 
-from lab_agent.audit_log import note_look
-from lab_agent.domain.audit import AuditAction
-from lab_agent.domain.lab_messages import LabReport, ReportedObservation
-from lab_agent.domain.state_machines import ReportState
+from lab_agent.lis.lab_messages import LabReport, ReportedObservation
+from lab_agent.operations.audit_log import note_look
+from lab_agent.shared.state_machines import ReportState
 from lab_agent.status.auth import HttpError, Revealer, Viewer
 from lab_agent.status.context import Context, Renderer
 from lab_agent.status.formatting import ResultView, format_observation, load_result
 from lab_agent.status.forms import one_line
 from lab_agent.status.order_decisions import Detail
 from lab_agent.status.translation import gettext
+from lab_agent.store.audit_records import AuditAction
 
 router = APIRouter()
 

@@ -11,13 +11,11 @@ from fastapi import APIRouter, Depends
 from starlette.requests import Request
 from starlette.responses import Response
 
-from lab_agent.conditions.ids import ConditionId
-from lab_agent.conditions.model import OpenCondition, Severity
-from lab_agent.domain.activity import HOUR, HourlyActivity, Measure, hour_of
-from lab_agent.domain.ages import format_age
-from lab_agent.domain.state_machines import JobState, LineState, OrderState, ReportState
-from lab_agent.monitoring.cause_groups import CauseGroup, count_waiting
-from lab_agent.monitoring.page_lists import RESULTS_TO_DELIVER
+from lab_agent.operations.cause_groups import CauseGroup, count_waiting
+from lab_agent.operations.page_lists import RESULTS_TO_DELIVER
+from lab_agent.shared.conditions.model import ConditionId, OpenCondition, Severity
+from lab_agent.shared.state_machines import JobState, LineState, OrderState, ReportState
+from lab_agent.shared.text import format_age
 from lab_agent.status.auth import Viewer
 from lab_agent.status.charts import DAY, WEEK, Chart, Span, collect, draw_counts, draw_times, first_hour, format_seconds
 from lab_agent.status.condition_pages import list_open_conditions
@@ -26,6 +24,7 @@ from lab_agent.status.early_read import EarlyRead
 from lab_agent.status.pages import Flash
 from lab_agent.status.translation import gettext, ngettext
 from lab_agent.status.wording import affected_text, affects_of, title_of
+from lab_agent.store.activity_records import HOUR, HourlyActivity, Measure, hour_of
 from lab_agent.store.read_models import Overview, OverviewPage
 
 router = APIRouter()

@@ -11,16 +11,16 @@ from ipaddress import IPv6Address, ip_address
 
 from starlette.requests import Request
 
-from lab_agent.accounts import Account, Role, to_user_name
-from lab_agent.domain.audit import AuditAction, AuditEntry
-from lab_agent.logs import get_logger
+from lab_agent.operations.accounts import Account, Role, to_user_name
+from lab_agent.shared.logs import get_logger
+from lab_agent.shared.web_server import PEER_KEY
 from lab_agent.status.auth import HttpError
 from lab_agent.status.context import StatusContext
 from lab_agent.status.forms import one_line
 from lab_agent.status.session_start import client_address, note_sign_in, set_session_later
 from lab_agent.status.sessions import SESSION_COOKIE, CurrentUser, Sessions, SignInWay, account_of, unstored_account
 from lab_agent.status.translation import gettext
-from lab_agent.web_server import PEER_KEY
+from lab_agent.store.audit_records import AuditAction, AuditEntry
 
 _log = get_logger(__name__)
 

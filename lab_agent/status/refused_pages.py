@@ -13,11 +13,13 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Depends
 from starlette.responses import RedirectResponse, Response
 
-from lab_agent.accounts import Role
-from lab_agent.domain.ids import RefusedKey
-from lab_agent.domain.refused_messages import RefusedMessage, RefusedState, raw_lines
-from lab_agent.errors import Failure, InvalidTransitionError
-from lab_agent.logs import get_logger
+from lab_agent.operations.accounts import Role
+from lab_agent.results.refused_message_actions import Preview, describe_content
+from lab_agent.results.refused_messages import list_refused_messages
+from lab_agent.results.refused_records import RefusedMessage, RefusedState, raw_lines
+from lab_agent.shared.errors import Failure, InvalidTransitionError
+from lab_agent.shared.ids import RefusedKey
+from lab_agent.shared.logs import get_logger
 from lab_agent.status.auth import HttpError, Operator, Viewer
 from lab_agent.status.context import Context, Renderer, StatusContext
 from lab_agent.status.forms import Form, Note, one_line
@@ -26,8 +28,6 @@ from lab_agent.status.paging import PageNumber, page_offset
 from lab_agent.status.translation import gettext
 from lab_agent.store.read_models import DEFAULT_PAGE_SIZE, Page
 from lab_agent.store.unit_of_work import UnitOfWork
-from lab_agent.workflow.refused_message_desk import Preview, describe_content
-from lab_agent.workflow.refused_messages import list_refused_messages
 
 router = APIRouter()
 _log = get_logger(__name__)

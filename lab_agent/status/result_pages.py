@@ -12,15 +12,15 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Depends
 from starlette.responses import RedirectResponse, Response
 
-from lab_agent.audit_log import note_look
-from lab_agent.domain.alerts import Event
-from lab_agent.domain.audit import AuditAction
-from lab_agent.domain.ids import OrderKey, ReportKey
-from lab_agent.domain.job_records import Job
-from lab_agent.domain.lab_messages import LabRejection, LabReport
-from lab_agent.domain.report_records import HoldReason, ReportRecord, result_alert_key
-from lab_agent.domain.state_machines import JOBS_NEEDING_OPERATOR, REPORTS_NEEDING_OPERATOR, ReportState
-from lab_agent.logs import get_logger
+from lab_agent.lis.lab_messages import LabRejection, LabReport
+from lab_agent.operations.audit_log import note_look
+from lab_agent.queue.job_records import Job
+from lab_agent.results import result_actions
+from lab_agent.results.records import HoldReason, ReportRecord, result_alert_key
+from lab_agent.results.refused_messages import rejected_messages_alert_key
+from lab_agent.shared.ids import OrderKey, ReportKey
+from lab_agent.shared.logs import get_logger
+from lab_agent.shared.state_machines import JOBS_NEEDING_OPERATOR, REPORTS_NEEDING_OPERATOR, ReportState
 from lab_agent.status.auth import HttpError, Operator, Viewer
 from lab_agent.status.context import Context, Renderer, StatusContext
 from lab_agent.status.formatting import ResultView, load_result, order_references
@@ -28,9 +28,9 @@ from lab_agent.status.forms import Form, one_line
 from lab_agent.status.pages import Flash, SearchText, StateNames
 from lab_agent.status.paging import PageNumber, page_offset
 from lab_agent.status.translation import gettext, marked
+from lab_agent.store.audit_records import AuditAction
+from lab_agent.store.event_records import Event
 from lab_agent.store.read_models import OrderSummary, Page, ReportSummary
-from lab_agent.workflow import operator_results
-from lab_agent.workflow.refused_messages import rejected_messages_alert_key
 
 router = APIRouter()
 _log = get_logger(__name__)
@@ -118,7 +118,7 @@ async def release_mapped_results(user: Operator, form: Form, context: Context) -
     """Release what the preview showed."""
     if form.get("preview_digest") != _preview_digest(await _preview_reports(context)):
         raise HttpError(_PREVIEW_OUTDATED, 409)
-    decided = await operator_results.release_mapped_results(
+    decided = await result_actions.release_mapped_results(
         context.store, context.create_matcher(), by=user.name, now=context.clock.now()
     )
     _log.info("mapped results released", action="results_released", count=sum(each.moved for each in decided), by=user.name)
@@ -126,7 +126,7 @@ async def release_mapped_results(user: Operator, form: Form, context: Context) -
 
 
 async def _preview_reports(context: StatusContext) -> Sequence[ReportRecord]:
-    return await operator_results.preview_mapping_release(context.store, context.create_matcher(), now=context.clock.now())
+    return await result_actions.preview_mapping_release(context.store, context.create_matcher(), now=context.clock.now())
 
 
 def _preview_digest(reports: Sequence[ReportRecord]) -> str:

@@ -7,13 +7,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Scope
 
-from lab_agent.accounts import Account
-from lab_agent.audit_log import record
-from lab_agent.domain.audit import AuditEntry
-from lab_agent.errors import StoreError
-from lab_agent.logs import get_logger
+from lab_agent.operations.accounts import Account
+from lab_agent.operations.audit_log import record
+from lab_agent.shared.errors import StoreError
+from lab_agent.shared.logs import get_logger
 from lab_agent.status.context import StatusContext
 from lab_agent.status.sessions import SESSION_COOKIE, Sessions, SignInWay
+from lab_agent.store.audit_records import AuditEntry
 
 _log = get_logger(__name__)
 

@@ -19,14 +19,14 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Any, Protocol
 
-from lab_agent.accounts import Account, Role, find_session
-from lab_agent.crypto import Cipher
-from lab_agent.domain.audit import AuditAction, AuditEntry
-from lab_agent.domain.credentials import SessionRecord
-from lab_agent.errors import CryptoError, StoreError
-from lab_agent.logs import get_logger
-from lab_agent.monitoring.cause_groups import CauseGroup, read_groups
-from lab_agent.ports.clock import Clock
+from lab_agent.operations.accounts import Account, Role, find_session
+from lab_agent.operations.cause_groups import CauseGroup, read_groups
+from lab_agent.shared.clock import Clock
+from lab_agent.shared.errors import CryptoError, StoreError
+from lab_agent.shared.logs import get_logger
+from lab_agent.store.audit_records import AuditAction, AuditEntry
+from lab_agent.store.credential_records import SessionRecord
+from lab_agent.store.crypto import Cipher
 from lab_agent.store.unit_of_work import Store, UnitOfWork
 
 _log = get_logger(__name__)

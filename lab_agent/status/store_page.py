@@ -13,8 +13,8 @@ from datetime import datetime
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
-from lab_agent.conditions.model import OpenCondition
-from lab_agent.domain.ages import format_age
+from lab_agent.shared.conditions.model import OpenCondition
+from lab_agent.shared.text import format_age
 from lab_agent.status.templating import create_environment
 
 _RETRY_SECONDS = "10"

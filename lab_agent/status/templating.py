@@ -7,16 +7,16 @@ from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from lab_agent.conditions.table import CONDITIONS
-from lab_agent.domain import value_text
-from lab_agent.domain.text import shorten
-from lab_agent.monitoring.page_lists import find_group, find_list
+from lab_agent.lis import value_text
+from lab_agent.operations.page_lists import find_group, find_list
+from lab_agent.results.hold_reasons import what_to_do
+from lab_agent.shared.conditions.table import CONDITIONS
+from lab_agent.shared.systemd_units import typed
+from lab_agent.shared.text import shorten
+from lab_agent.shared.url_origin import origin_of
 from lab_agent.status import formatting, wording
 from lab_agent.status.page_look import THEMES, current_look
 from lab_agent.status.translation import LANGUAGES, current_language, gettext, ngettext
-from lab_agent.systemd_units import typed
-from lab_agent.url_origin import origin_of
-from lab_agent.workflow.hold_reasons import what_to_do
 
 Navigation = tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
 

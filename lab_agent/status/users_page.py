@@ -9,16 +9,16 @@ from fastapi import APIRouter, Depends
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from lab_agent.accounts import MAX_PASSWORD_LENGTH, MIN_PASSWORD_LENGTH, Account, Role, generate_password
-from lab_agent.domain.credentials import SessionRecord
-from lab_agent.errors import AlreadyExistsError, DataInvalidError, LastAdminError
-from lab_agent.logs import get_logger
+from lab_agent.operations.accounts import MAX_PASSWORD_LENGTH, MIN_PASSWORD_LENGTH, Account, Role, generate_password
+from lab_agent.shared.errors import AlreadyExistsError, DataInvalidError, LastAdminError
+from lab_agent.shared.logs import get_logger
 from lab_agent.status.auth import Admin, AdminReader, HttpError
 from lab_agent.status.context import Context, Renderer, StatusContext, TemplateRenderer
 from lab_agent.status.forms import Form, one_line
 from lab_agent.status.pages import Flash
 from lab_agent.status.sessions import CurrentUser, Sessions
 from lab_agent.status.translation import gettext
+from lab_agent.store.credential_records import SessionRecord
 
 router = APIRouter()
 _log = get_logger(__name__)

@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from lab_agent.conditions.model import OpenCondition
+from lab_agent.shared.conditions.model import OpenCondition
 from lab_agent.status.app import STATIC_FOLDER, SecurityHeadersMiddleware
 from lab_agent.status.health import tell_readiness
 from lab_agent.status.page_look import PageLookMiddleware

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from lab_agent.conditions.model import AffectedCount, Condition, OpenCondition
-from lab_agent.conditions.table import CONDITIONS
+from lab_agent.shared.conditions.model import AffectedCount, Condition, OpenCondition
+from lab_agent.shared.conditions.table import CONDITIONS
 from lab_agent.status.translation import gettext, ngettext
 
 

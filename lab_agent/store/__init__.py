@@ -1,4 +1,1 @@
-"""The database: the only package that knows our tables.
-
-The workflow uses it through `lab_agent.ports.repositories`; pages and commands read through `lab_agent.ports.queries`.
-"""
+"""The database: engine, sessions, units of work (`unit_of_work.py`), encryption, the queries of pages and commands, backups."""

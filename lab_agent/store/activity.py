@@ -8,9 +8,9 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, bindparam, delete, func, literal_column, select
 
-from lab_agent.domain.activity import HOUR, HourlyActivity, Measure, summarize
-from lab_agent.domain.job_records import JobKind
-from lab_agent.domain.state_machines import JobState
+from lab_agent.queue.job_records import JobKind
+from lab_agent.shared.state_machines import JobState
+from lab_agent.store.activity_records import HOUR, HourlyActivity, Measure, summarize
 from lab_agent.store.page_tables import hourly_activity
 from lab_agent.store.read_models import MAX_COUNTED
 from lab_agent.store.row_mapping import in_states, to_record, to_values, upsert

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from lab_agent.errors import StoreFault, StoreUnreachableError
+from lab_agent.shared.errors import StoreFault, StoreUnreachableError
 from lab_agent.store.database_files import beside_database
 from lab_agent.store.engine import sqlite_file
 from lab_agent.store.error_translation import from_os_error

@@ -6,10 +6,10 @@ from typing import Any
 
 from sqlalchemy import BigInteger, ColumnElement, Integer, cast, null, select, union_all
 
-from lab_agent.domain.alerts import WaitingGroup
-from lab_agent.domain.job_records import FailureGroup
-from lab_agent.store import job_statements
+from lab_agent.queue import job_statements
+from lab_agent.queue.job_records import FailureGroup
 from lab_agent.store.column_types import PlainText, UtcDateTime
+from lab_agent.store.event_records import WaitingGroup
 from lab_agent.store.row_mapping import to_record
 from lab_agent.store.session import Query, Session
 from lab_agent.store.waiting_groups import GROUPS, to_group

@@ -9,12 +9,12 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Select, String, cast, func, literal_column, null, select, union_all
 
-from lab_agent.conditions.ids import ConditionId
-from lab_agent.conditions.model import AlertKey
-from lab_agent.domain.failure_causes import FailureCause
-from lab_agent.domain.refused_messages import RefusedState
-from lab_agent.domain.report_records import HoldReason
-from lab_agent.domain.state_machines import (
+from lab_agent.queue.failure_causes import FailureCause
+from lab_agent.results.records import HoldReason
+from lab_agent.results.refused_message_repository import refused_messages
+from lab_agent.results.refused_records import RefusedState
+from lab_agent.shared.conditions.model import AlertKey, ConditionId
+from lab_agent.shared.state_machines import (
     JOBS_NEEDING_OPERATOR,
     OPEN_LINES,
     REPORTS_NEEDING_OPERATOR,
@@ -23,7 +23,6 @@ from lab_agent.domain.state_machines import (
     ReportState,
 )
 from lab_agent.store.read_models import MAX_COUNTED, AttentionItem, AttentionKind, Page, WaitingSpan
-from lab_agent.store.refused_tables import refused_messages
 from lab_agent.store.row_mapping import in_states
 from lab_agent.store.tables import jobs, lines, orders, reports
 

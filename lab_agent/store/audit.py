@@ -14,8 +14,8 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, delete, func, insert, select, update
 
-from lab_agent.crypto import Cipher
-from lab_agent.domain.audit import (
+from lab_agent.shared.errors import CryptoError, StoreError
+from lab_agent.store.audit_records import (
     AuditAction,
     AuditChain,
     AuditChannel,
@@ -26,9 +26,9 @@ from lab_agent.domain.audit import (
     pack_details,
     short_name,
 )
-from lab_agent.errors import CryptoError, StoreError
 from lab_agent.store.audit_tables import audit_head, audit_notes, audit_records
 from lab_agent.store.column_types import indexable_text, storable_text
+from lab_agent.store.crypto import Cipher
 from lab_agent.store.row_mapping import chunked, insert_new, to_values
 from lab_agent.store.session import Session
 

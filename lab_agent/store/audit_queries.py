@@ -13,13 +13,13 @@ from datetime import datetime
 
 from sqlalchemy import ColumnElement, Connection, func, select
 
-from lab_agent.crypto import Cipher
-from lab_agent.domain.audit import AuditAction, AuditRecord
-from lab_agent.errors import CryptoError
+from lab_agent.shared.errors import CryptoError
 from lab_agent.store.audit import OpenedHead, load_head
+from lab_agent.store.audit_records import AuditAction, AuditRecord
 from lab_agent.store.audit_tables import audit_records
 from lab_agent.store.audit_verification import read_notes_safely
 from lab_agent.store.column_types import indexable_text
+from lab_agent.store.crypto import Cipher
 from lab_agent.store.query_pages import fetch_records
 from lab_agent.store.row_mapping import chunked, unindexed
 from lab_agent.store.unit_of_work import Store

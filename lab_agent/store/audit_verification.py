@@ -10,12 +10,12 @@ from enum import StrEnum
 
 from sqlalchemy import ColumnElement, Connection, select
 
-from lab_agent.crypto import Cipher
-from lab_agent.domain.audit import AuditAction, AuditChain, AuditHead, AuditRecord
-from lab_agent.errors import CryptoError
+from lab_agent.shared.errors import CryptoError
 from lab_agent.store.audit import OpenedHead, load_head, read_notes
 from lab_agent.store.audit_mark import AuditMark
+from lab_agent.store.audit_records import AuditAction, AuditChain, AuditHead, AuditRecord
 from lab_agent.store.audit_tables import audit_records
+from lab_agent.store.crypto import Cipher
 from lab_agent.store.integrity import read_instance
 from lab_agent.store.row_mapping import to_record
 

@@ -18,12 +18,11 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import BinaryIO
 
-from lab_agent.atomic_file import sync_folder
-from lab_agent.crypto import Cipher
-from lab_agent.errors import InputError, StoreError
-from lab_agent.settings.backup import BackupSettings
-from lab_agent.settings.groups import StoreSettings
+from lab_agent.settings.groups import BackupSettings, StoreSettings
+from lab_agent.shared.atomic_file import sync_folder
+from lab_agent.shared.errors import InputError, StoreError
 from lab_agent.store.agent_lock import AgentLock
+from lab_agent.store.crypto import Cipher
 from lab_agent.store.database_copy import copy_database, join_log, put_back, verify_copy
 from lab_agent.store.engine import sqlite_file
 from lab_agent.store.living_workers import reject_living_workers

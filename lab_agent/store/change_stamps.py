@@ -7,10 +7,10 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, func, select
 
-from lab_agent.domain.catalogue_records import CATALOGUE_CHANGE_STAMP
-from lab_agent.domain.refused_messages import RefusedState
-from lab_agent.domain.state_machines import JOBS_NEEDING_OPERATOR, OPEN_JOBS, REPORTS_NEEDING_OPERATOR, OrderState
-from lab_agent.store.refused_tables import refused_messages
+from lab_agent.catalogue.records import CATALOGUE_CHANGE_STAMP
+from lab_agent.results.refused_message_repository import refused_messages
+from lab_agent.results.refused_records import RefusedState
+from lab_agent.shared.state_machines import JOBS_NEEDING_OPERATOR, OPEN_JOBS, REPORTS_NEEDING_OPERATOR, OrderState
 from lab_agent.store.row_mapping import in_states
 from lab_agent.store.tables import alerts, events, jobs, key_values, orders, reports
 

@@ -14,11 +14,11 @@ from sqlalchemy.engine import Dialect
 from sqlalchemy.types import TypeDecorator, TypeEngine
 from typing_extensions import override
 
-from lab_agent import exact_json
-from lab_agent.domain.failure_causes import FailureCause
-from lab_agent.domain.job_records import AttemptRecord
-from lab_agent.domain.values import Identifier
-from lab_agent.errors import StoreError
+from lab_agent.queue.failure_causes import FailureCause
+from lab_agent.queue.job_records import AttemptRecord
+from lab_agent.shared import exact_json
+from lab_agent.shared.errors import StoreError
+from lab_agent.shared.values import Identifier
 
 _PREFIX_LENGTH = 500
 _MAX_LENGTH = _PREFIX_LENGTH + 65

@@ -6,10 +6,10 @@ from datetime import datetime, timedelta
 
 from sqlalchemy import bindparam, delete, func, select, update
 
-from lab_agent.crypto import Cipher
-from lab_agent.domain.catalogue_records import ApiToken
-from lab_agent.domain.credentials import SessionRecord, StoredToken, UserRecord
-from lab_agent.errors import AlreadyExistsError, LeaseLostError, StoreError
+from lab_agent.catalogue.records import ApiToken
+from lab_agent.shared.errors import AlreadyExistsError, LeaseLostError, StoreError
+from lab_agent.store.credential_records import SessionRecord, StoredToken, UserRecord
+from lab_agent.store.crypto import Cipher
 from lab_agent.store.page_tables import status_sessions
 from lab_agent.store.row_mapping import insert_new, to_record, to_values, upsert
 from lab_agent.store.session import Session

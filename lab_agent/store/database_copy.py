@@ -15,9 +15,9 @@ from pathlib import Path
 
 from sqlalchemy import URL
 
-from lab_agent.atomic_file import sync_folder
-from lab_agent.crypto import Cipher
-from lab_agent.errors import StoreError, StoreFault, StoreUnreachableError
+from lab_agent.shared.atomic_file import sync_folder
+from lab_agent.shared.errors import StoreError, StoreFault, StoreUnreachableError
+from lab_agent.store.crypto import Cipher
 from lab_agent.store.engine import open_reading_engine, parse_url, sqlite_file
 from lab_agent.store.error_translation import translate_errors
 from lab_agent.store.integrity import check_content

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from sqlalchemy import Connection
 
-from lab_agent.errors import StoreFault, StoreUnreachableError
+from lab_agent.shared.errors import StoreFault, StoreUnreachableError
 
 _INFO_KEY = "database files"
 _FileId = tuple[int, int]

@@ -17,7 +17,7 @@ from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from sqlalchemy.pool import ConnectionPoolEntry, NullPool
 
-from lab_agent.errors import StoreError
+from lab_agent.shared.errors import StoreError
 from lab_agent.store.database_files import DatabaseFiles, attach_files, missing_file_error
 from lab_agent.store.error_translation import from_os_error
 

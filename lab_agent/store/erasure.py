@@ -9,10 +9,10 @@ from datetime import datetime
 
 from sqlalchemy import ColumnElement, delete, select, update
 
-from lab_agent.domain.ids import OrderKey, RefusedKey, ReportKey
-from lab_agent.domain.state_machines import FINISHED_REPORTS
+from lab_agent.results.refused_message_repository import refused_contents, refused_messages
+from lab_agent.shared.ids import OrderKey, RefusedKey, ReportKey
+from lab_agent.shared.state_machines import FINISHED_REPORTS
 from lab_agent.store.audit_tables import audit_notes, audit_records
-from lab_agent.store.refused_tables import refused_contents, refused_messages
 from lab_agent.store.retention import find_documents_in, find_needed_documents
 from lab_agent.store.row_mapping import chunked
 from lab_agent.store.search_tables import patient_digests

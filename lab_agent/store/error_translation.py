@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from sqlalchemy import exc
 
-from lab_agent.errors import (
+from lab_agent.shared.errors import (
     AlreadyExistsError,
     LabAgentError,
     SchemaMismatchError,

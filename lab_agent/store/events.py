@@ -18,10 +18,9 @@ from sqlalchemy import (
     update,
 )
 
-from lab_agent.conditions.ids import ConditionId
-from lab_agent.conditions.model import AlertKey
-from lab_agent.domain.alerts import Alert, Event
-from lab_agent.domain.ids import OrderKey
+from lab_agent.shared.conditions.model import AlertKey, ConditionId
+from lab_agent.shared.ids import OrderKey
+from lab_agent.store.event_records import Alert, Event
 from lab_agent.store.row_mapping import RecordMapping, chunked, upsert_by
 from lab_agent.store.session import Query, Session, Write
 from lab_agent.store.tables import alerts, events, key_values, rejections

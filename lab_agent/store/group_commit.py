@@ -21,8 +21,8 @@ from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Engine
 
-from lab_agent.domain.job_records import JobKind
-from lab_agent.errors import StoreError, StoreUnreachableError
+from lab_agent.queue.job_records import JobKind
+from lab_agent.shared.errors import StoreError, StoreUnreachableError
 from lab_agent.store.error_translation import translate_errors
 from lab_agent.store.session import LOST, Session, Transaction
 

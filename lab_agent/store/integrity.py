@@ -10,12 +10,12 @@ from urllib.parse import quote
 
 from sqlalchemy import Connection, select
 
-from lab_agent.crypto import Cipher
-from lab_agent.domain.restoration import INSTANCE_ID_KEY
-from lab_agent.errors import StoreFault, StoreUnreachableError
 from lab_agent.settings.groups import StoreSettings
+from lab_agent.shared.errors import StoreFault, StoreUnreachableError
+from lab_agent.store.crypto import Cipher
 from lab_agent.store.engine import open_reading_engine
 from lab_agent.store.error_translation import translate_errors
+from lab_agent.store.restoration import INSTANCE_ID_KEY
 from lab_agent.store.schema_versions import check_revision
 from lab_agent.store.tables import key_values
 from lab_agent.store.vault import check_key

@@ -11,12 +11,12 @@ from functools import partial
 
 from sqlalchemy import Column, ColumnElement, Connection, Table, func, select, update
 
-from lab_agent.crypto import Cipher
-from lab_agent.errors import CryptoError
+from lab_agent.results.refused_message_repository import refused_contents
+from lab_agent.shared.errors import CryptoError
 from lab_agent.store.audit import rotate_audit_key
 from lab_agent.store.audit_tables import audit_notes
+from lab_agent.store.crypto import Cipher
 from lab_agent.store.progress import Tell, tell_nobody
-from lab_agent.store.refused_tables import refused_contents
 from lab_agent.store.tables import oauth_tokens
 from lab_agent.store.unit_of_work import Store
 from lab_agent.store.vault import rotate_index_key, store_key_check

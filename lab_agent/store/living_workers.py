@@ -9,10 +9,10 @@ from datetime import datetime, timedelta
 
 from sqlalchemy import inspect, select
 
-from lab_agent.errors import StoreFault, StoreUnreachableError
+from lab_agent.queue.workers import workers
+from lab_agent.shared.errors import StoreFault, StoreUnreachableError
 from lab_agent.store.engine import open_reading_engine
 from lab_agent.store.error_translation import translate_errors
-from lab_agent.store.workers import workers
 
 
 def reject_living_workers(url: str, now: datetime, stale_after: timedelta) -> None:

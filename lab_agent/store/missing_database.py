@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab_agent.errors import SchemaMismatchError, StoreFault, StoreUnreachableError
 from lab_agent.settings.root import Settings, UpgradeGroups
+from lab_agent.shared.errors import SchemaMismatchError, StoreFault, StoreUnreachableError
 from lab_agent.store.database_files import beside_database
 from lab_agent.store.engine import sqlite_file
 from lab_agent.store.store_mark import open_mark

@@ -7,7 +7,7 @@ from datetime import datetime
 from sqlalchemy import Column, Table
 from sqlmodel import Field
 
-from lab_agent.conditions.ids import ConditionId
+from lab_agent.shared.conditions.model import ConditionId
 from lab_agent.store.column_types import EnumText, IndexableText, PlainText, TextTuple, UtcDateTime
 from lab_agent.store.table_base import METADATA, TableRow
 

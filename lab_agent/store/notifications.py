@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from sqlalchemy import bindparam, delete, select
 
-from lab_agent.domain.notifications import ChannelRecord, Notification
+from lab_agent.store.notification_records import ChannelRecord, Notification
 from lab_agent.store.notification_tables import notification_channels, notifications
 from lab_agent.store.row_mapping import RecordMapping, upsert_by
 from lab_agent.store.session import Query, Session, Write

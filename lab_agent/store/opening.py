@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from lab_agent.crypto import Cipher
-from lab_agent.domain.audit import AuditOrigin
-from lab_agent.domain.programs import SchemaVersions
 from lab_agent.settings.groups import StoreSettings
 from lab_agent.store.audit_mark import open_audit_mark
+from lab_agent.store.audit_records import AuditOrigin
+from lab_agent.store.crypto import Cipher
+from lab_agent.store.program_records import SchemaVersions
 from lab_agent.store.schema import check_schema
 from lab_agent.store.unit_of_work import Store
 

@@ -8,9 +8,9 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, func, literal_column, select
 
-from lab_agent.domain.job_records import JobKind
-from lab_agent.domain.state_machines import JobState, OrderState
-from lab_agent.store.catalogue_tables import catalogues, issued_labels, label_ranges
+from lab_agent.catalogue.catalogue_tables import catalogues, issued_labels, label_ranges
+from lab_agent.queue.job_records import JobKind
+from lab_agent.shared.state_machines import JobState, OrderState
 from lab_agent.store.read_models import MAX_COUNTED, CatalogueVersionSummary, LisTraffic, RuleTrial
 from lab_agent.store.row_mapping import in_states
 from lab_agent.store.tables import jobs, orders, rejections, reports

@@ -28,9 +28,9 @@ from sqlalchemy import (
     select,
 )
 
-from lab_agent.crypto import Cipher
-from lab_agent.domain.state_machines import OrderState
+from lab_agent.shared.state_machines import OrderState
 from lab_agent.store.column_types import PlainText, UtcDateTime
+from lab_agent.store.crypto import Cipher
 from lab_agent.store.order_search import search_values, select_found
 from lab_agent.store.order_summaries import select_order_summaries, to_order_summary
 from lab_agent.store.query_pages import is_in

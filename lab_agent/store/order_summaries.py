@@ -10,15 +10,15 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, RowMapping, ScalarSelect, Select, Text, cast, func, literal_column, select
 
-from lab_agent.domain.ids import OrderKey
-from lab_agent.domain.state_machines import (
+from lab_agent.orders.records import WorkOrder
+from lab_agent.shared.ids import OrderKey
+from lab_agent.shared.state_machines import (
     ENDED_LINES,
     JOBS_NEEDING_OPERATOR,
     OPEN_JOBS,
     REPORTS_NEEDING_OPERATOR,
     WorkOrderState,
 )
-from lab_agent.domain.work_orders import WorkOrder
 from lab_agent.store.read_models import OrderSummary
 from lab_agent.store.row_mapping import in_states
 from lab_agent.store.tables import jobs, lines, orders, reports, work_orders

@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, func, literal_column, select
 
-from lab_agent.domain.state_machines import ORDERS_AWAITING_RESULTS, WAITING_LINES, WorkOrderState
+from lab_agent.shared.state_machines import ORDERS_AWAITING_RESULTS, WAITING_LINES, WorkOrderState
 from lab_agent.store.read_models import OverdueResults
 from lab_agent.store.row_mapping import in_states, unindexed
 from lab_agent.store.tables import lines, orders, reports, work_orders

@@ -17,11 +17,11 @@ from sqlalchemy import (
     type_coerce,
 )
 
-from lab_agent.conditions.ids import ConditionId
-from lab_agent.domain.activity import HourlyActivity, Measure
-from lab_agent.domain.alerts import Alert
-from lab_agent.domain.state_machines import ORDERS_AWAITING_RESULTS, OrderState
+from lab_agent.shared.conditions.model import ConditionId
+from lab_agent.shared.state_machines import ORDERS_AWAITING_RESULTS, OrderState
+from lab_agent.store.activity_records import HourlyActivity, Measure
 from lab_agent.store.column_types import PlainText, UtcDateTime
+from lab_agent.store.event_records import Alert
 from lab_agent.store.overview_rows import select_rows
 from lab_agent.store.page_tables import hourly_activity
 from lab_agent.store.read_models import LAST_POLL_KEY

@@ -22,9 +22,10 @@ from sqlalchemy import (
     type_coerce,
 )
 
-from lab_agent.domain.job_records import JobKind
-from lab_agent.domain.refused_messages import RefusedState
-from lab_agent.domain.state_machines import (
+from lab_agent.queue.job_records import JobKind
+from lab_agent.results.refused_message_repository import refused_messages
+from lab_agent.results.refused_records import RefusedState
+from lab_agent.shared.state_machines import (
     CLAIMABLE_STATES,
     JOBS_NEEDING_OPERATOR,
     OPEN_JOBS,
@@ -42,7 +43,6 @@ from lab_agent.store.overview_facts import FACTS, HOURS, OverviewFacts, read_fac
 from lab_agent.store.overview_rows import select_rows, unite
 from lab_agent.store.query_pages import OF_ANY_KIND
 from lab_agent.store.read_models import CLOSED_ORDERS_PERIOD, AffectedNumbers, Overview, OverviewPage, RestoredNumbers
-from lab_agent.store.refused_tables import refused_messages
 from lab_agent.store.row_mapping import in_states
 from lab_agent.store.tables import events, jobs, lines, orders, reports, work_orders
 

@@ -8,9 +8,9 @@ from typing import Any
 
 from sqlalchemy import Column, Connection, func, select
 
-from lab_agent.crypto import Cipher
-from lab_agent.errors import CryptoError
-from lab_agent.store.refused_tables import refused_contents, refused_messages
+from lab_agent.results.refused_message_repository import refused_contents, refused_messages
+from lab_agent.shared.errors import CryptoError
+from lab_agent.store.crypto import Cipher
 from lab_agent.store.tables import label_uses, lines, orders, reports, work_orders
 from lab_agent.store.unit_of_work import Store
 from lab_agent.store.vault_tables import identities, reported_patients

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from sqlalchemy import Connection, bindparam, delete, select, text
 
-from lab_agent.domain.programs import RunningProgram, SchemaVersions
+from lab_agent.store.program_records import RunningProgram, SchemaVersions
 from lab_agent.store.row_mapping import upsert_by
 from lab_agent.store.schema_versions import head_revision
 from lab_agent.store.session import Query, Session, Write

@@ -19,16 +19,13 @@ from sqlalchemy import (
     union_all,
 )
 
-from lab_agent.conditions.model import AlertKey
-from lab_agent.crypto import decrypted_size
-from lab_agent.domain.activity import HourlyActivity
-from lab_agent.domain.alerts import Alert, Event
-from lab_agent.domain.failure_causes import FailureCause
-from lab_agent.domain.ids import JobId, OrderKey, ReportKey
-from lab_agent.domain.job_records import Job, JobKind
-from lab_agent.domain.records import LabelUse, LineRecord, OrderRecord
-from lab_agent.domain.report_records import HoldReason, ReportRecord
-from lab_agent.domain.state_machines import (
+from lab_agent.orders.records import LabelUse, LineRecord, OrderRecord, WorkOrder
+from lab_agent.queue.failure_causes import FailureCause
+from lab_agent.queue.job_records import Job, JobKind
+from lab_agent.results.records import HoldReason, ReportRecord
+from lab_agent.shared.conditions.model import AlertKey
+from lab_agent.shared.ids import JobId, OrderKey, ReportKey
+from lab_agent.shared.state_machines import (
     OPEN_JOBS,
     REPORTS_NEEDING_OPERATOR,
     UNFINISHED_REPORTS,
@@ -36,12 +33,14 @@ from lab_agent.domain.state_machines import (
     OrderState,
     ReportState,
 )
-from lab_agent.domain.work_orders import WorkOrder
 from lab_agent.store import operation_queries
 from lab_agent.store.activity import load_activity, measure_hour
+from lab_agent.store.activity_records import HourlyActivity
 from lab_agent.store.attention_queries import load_attention_items
 from lab_agent.store.audit_queries import AuditQueries
 from lab_agent.store.change_stamps import load_change_stamps
+from lab_agent.store.crypto import decrypted_size
+from lab_agent.store.event_records import Alert, Event
 from lab_agent.store.failure_matrix import load_failure_matrix
 from lab_agent.store.order_list import HELD_STATES, is_one_statement, load_order_list
 from lab_agent.store.order_summaries import select_order_summaries, to_order_summary

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from sqlalchemy import ColumnElement, Connection, Select, func, select
 
-from lab_agent.domain.job_records import JobKind
+from lab_agent.queue.job_records import JobKind
 from lab_agent.store.read_models import MAX_COUNTED, Page
 from lab_agent.store.row_mapping import in_states, to_record, unindexed
 from lab_agent.store.tables import jobs

@@ -11,17 +11,16 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Generic, TypeVar
 
-from lab_agent.conditions.model import AlertKey
-from lab_agent.domain.activity import HourlyActivity
-from lab_agent.domain.alerts import Alert, Event
-from lab_agent.domain.ids import LineKey, OrderKey, ReportKey
-from lab_agent.domain.job_records import Job, JobKind
-from lab_agent.domain.patient_search import PatientCriteria
-from lab_agent.domain.records import LabelUse, LineRecord, OrderRecord
-from lab_agent.domain.report_records import HoldReason
-from lab_agent.domain.state_machines import ENDED_LINES, JobState, LineState, OrderState, ReportState
-from lab_agent.domain.values import Identifier
-from lab_agent.domain.work_orders import WorkOrder
+from lab_agent.orders.patient_search import PatientCriteria
+from lab_agent.orders.records import LabelUse, LineRecord, OrderRecord, WorkOrder
+from lab_agent.queue.job_records import Job, JobKind
+from lab_agent.results.records import HoldReason
+from lab_agent.shared.conditions.model import AlertKey
+from lab_agent.shared.ids import LineKey, OrderKey, ReportKey
+from lab_agent.shared.state_machines import ENDED_LINES, JobState, LineState, OrderState, ReportState
+from lab_agent.shared.values import Identifier
+from lab_agent.store.activity_records import HourlyActivity
+from lab_agent.store.event_records import Alert, Event
 
 T = TypeVar("T")
 

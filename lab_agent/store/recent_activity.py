@@ -7,8 +7,8 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Select, func, literal_column, select
 
-from lab_agent.domain.job_records import JobKind
-from lab_agent.domain.state_machines import JobState
+from lab_agent.queue.job_records import JobKind
+from lab_agent.shared.state_machines import JobState
 from lab_agent.store.read_models import MAX_COUNTED, RecentActivity
 from lab_agent.store.tables import jobs, orders, reports
 

@@ -1,20 +1,39 @@
-"""Deleting what was kept long enough: finished work only, a bounded number at a time."""
+"""Which data has been kept long enough, by class.
+
+Deleting what was kept long enough: finished work only, a bounded number at a time.
+"""
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Select, Table, delete, literal_column, select, update
 
-from lab_agent.domain.state_machines import FINISHED_REPORTS, OPEN_JOBS, UNFINISHED_REPORTS, JobState
-from lab_agent.store.catalogue_tables import catalogues, issued_labels
+from lab_agent.catalogue.catalogue_tables import catalogues, issued_labels
+from lab_agent.shared.state_machines import FINISHED_REPORTS, OPEN_JOBS, UNFINISHED_REPORTS, JobState
 from lab_agent.store.row_mapping import chunked, in_states, unindexed
 from lab_agent.store.search_tables import patient_digests
 from lab_agent.store.session import Session
 from lab_agent.store.tables import alerts, events, jobs, label_uses, lines, orders, rejections, reports, uploads, work_orders
 from lab_agent.store.vault_tables import documents, hosted_documents, identities, reported_patients, service_messages
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PurgeTimes:
+    """What is older than these times has been kept long enough."""
+
+    identities: datetime
+    documents: datetime
+    refused_contents: datetime
+    refused_messages: datetime
+    orders: datetime
+    baskets: datetime
+    catalogues: datetime
+    audit: datetime
+
 
 _FINISHED_JOB_STATES = frozenset(JobState) - OPEN_JOBS
 _DOCUMENT_ID = re.compile(rb'"([0-9a-f]{64})"')

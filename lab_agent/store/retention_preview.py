@@ -9,13 +9,13 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, func, select
 
-from lab_agent.domain.refused_messages import RefusedState
-from lab_agent.domain.retention import PurgeTimes
+from lab_agent.catalogue.catalogue_tables import catalogues, issued_labels
+from lab_agent.results.refused_message_repository import refused_messages
+from lab_agent.results.refused_records import RefusedState
 from lab_agent.store.audit_tables import audit_head, audit_records
-from lab_agent.store.catalogue_tables import catalogues, issued_labels
-from lab_agent.store.refused_tables import refused_messages
 from lab_agent.store.retention import (
     HAS_FINISHED_REPORTS,
+    PurgeTimes,
     find_first_kept_catalogue,
     find_needed_documents,
     is_finished_order,

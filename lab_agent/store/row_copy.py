@@ -16,10 +16,10 @@ from typing import Any
 from sqlalchemy import Column, Connection, LargeBinary, MetaData, Row, Table, delete, func, inspect, select, text
 from sqlalchemy.types import TypeDecorator
 
-from lab_agent.crypto import Cipher
-from lab_agent.errors import InputError, StoreError
+from lab_agent.shared.errors import InputError, StoreError
 from lab_agent.store.agent_lock import AgentLock
 from lab_agent.store.column_types import RowNumber, UtcDateTime
+from lab_agent.store.crypto import Cipher
 from lab_agent.store.engine import open_engine, sqlite_file
 from lab_agent.store.error_translation import translate_errors
 from lab_agent.store.integrity import check_content

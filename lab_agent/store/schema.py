@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection, Engine, event, text
 
-from lab_agent.domain.programs import SchemaVersions
-from lab_agent.domain.restoration import CREATED_AT_KEY, INSTANCE_ID_KEY
-from lab_agent.errors import SchemaInUseError, StoreConflictError, StoreError, StoreFault, StoreUnreachableError
+from lab_agent.shared.errors import SchemaInUseError, StoreConflictError, StoreError, StoreFault, StoreUnreachableError
 from lab_agent.store import schema_versions
 from lab_agent.store.engine import create_file, open_engine, open_reading_engine, sqlite_file
 from lab_agent.store.error_translation import translate_errors
 from lab_agent.store.missing_database import reject_lost, reject_missing
+from lab_agent.store.program_records import SchemaVersions
 from lab_agent.store.programs import read_programs
+from lab_agent.store.restoration import CREATED_AT_KEY, INSTANCE_ID_KEY
 from lab_agent.store.row_mapping import insert_new, upsert
 from lab_agent.store.schema_versions import (
     SERVED_KEY,

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from sqlalchemy import Connection, inspect, select, text
 
-from lab_agent.domain.programs import SchemaVersions
-from lab_agent.errors import EmptyDatabaseError, SchemaMismatchError
+from lab_agent.shared.errors import EmptyDatabaseError, SchemaMismatchError
+from lab_agent.store.program_records import SchemaVersions
 from lab_agent.store.tables import key_values
 
 MIGRATIONS_FOLDER = Path(__file__).with_name("migrations")

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from lab_agent.crypto import Cipher
-from lab_agent.errors import CryptoError
+from lab_agent.shared.errors import CryptoError
+from lab_agent.store.crypto import Cipher
 from lab_agent.store.progress import Target
 
 _HEADER = b"lab-agent sealed file 1\n"

@@ -8,9 +8,9 @@ from typing import Any
 
 from sqlalchemy import Column, bindparam, select
 
-from lab_agent.domain.ids import OrderKey
-from lab_agent.domain.state_machines import OrderState
-from lab_agent.store.orders import INDEX_ORDER
+from lab_agent.orders.order_repository import INDEX_ORDER
+from lab_agent.shared.ids import OrderKey
+from lab_agent.shared.state_machines import OrderState
 from lab_agent.store.search_tables import order_search, patient_digests
 from lab_agent.store.session import Query, Session
 from lab_agent.store.tables import orders

@@ -17,8 +17,8 @@ from sqlalchemy import Connection, CursorResult, Executable, Insert, Table, Upda
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.sql.visitors import iterate
 
-from lab_agent.domain.job_records import JobKind
-from lab_agent.errors import StoreError, StoreUnreachableError
+from lab_agent.queue.job_records import JobKind
+from lab_agent.shared.errors import StoreError, StoreUnreachableError
 from lab_agent.store.table_base import METADATA
 
 LOST = "The database gave up a transaction; nothing was written."

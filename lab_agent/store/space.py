@@ -15,7 +15,7 @@ from pathlib import Path
 
 from sqlalchemy import Connection, text
 
-from lab_agent.errors import StoreError
+from lab_agent.shared.errors import StoreError
 from lab_agent.store.agent_lock import AgentLock
 from lab_agent.store.engine import open_engine, sqlite_file
 from lab_agent.store.error_translation import translate_errors

@@ -9,12 +9,12 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab_agent.atomic_file import write_atomically
-from lab_agent.domain.restoration import MarkedNumber
-from lab_agent.errors import StoreError
 from lab_agent.settings.groups import StoreSettings
+from lab_agent.shared.atomic_file import write_atomically
+from lab_agent.shared.errors import StoreError
 from lab_agent.store.database_files import beside_database
 from lab_agent.store.engine import sqlite_file
+from lab_agent.store.restoration import MarkedNumber
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,12 +16,11 @@ from typing import Any
 from sqlalchemy import BigInteger, Boolean, Column, Index, Table, false
 from sqlmodel import Field
 
-from lab_agent.conditions.ids import ConditionId
-from lab_agent.domain.credentials import Role
-from lab_agent.domain.failure_causes import FailureCause
-from lab_agent.domain.job_records import AttemptRecord, JobKind
-from lab_agent.domain.report_records import HoldReason
-from lab_agent.domain.state_machines import (
+from lab_agent.queue.failure_causes import FailureCause
+from lab_agent.queue.job_records import AttemptRecord, JobKind
+from lab_agent.results.records import HoldReason
+from lab_agent.shared.conditions.model import ConditionId
+from lab_agent.shared.state_machines import (
     BLOCKING_STATES,
     CLAIMABLE_STATES,
     IN_FLIGHT_STATES,
@@ -35,7 +34,7 @@ from lab_agent.domain.state_machines import (
     ReportState,
     WorkOrderState,
 )
-from lab_agent.domain.values import Identifier
+from lab_agent.shared.values import Identifier
 from lab_agent.store.column_types import (
     AttemptLog,
     EnumText,
@@ -47,6 +46,7 @@ from lab_agent.store.column_types import (
     TextTuple,
     UtcDateTime,
 )
+from lab_agent.store.credential_records import Role
 from lab_agent.store.read_models import DOCUMENT_ORPHAN_ACTION
 from lab_agent.store.row_mapping import states_condition
 from lab_agent.store.table_base import METADATA, TableRow, partial_index

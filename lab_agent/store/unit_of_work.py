@@ -21,41 +21,41 @@ from typing import Any, TypeVar
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError
 
-from lab_agent.audit_origin import find_origin
-from lab_agent.crypto import Cipher
-from lab_agent.domain.alerts import WaitingGroup
-from lab_agent.domain.audit import AuditHead, AuditOrigin
-from lab_agent.domain.job_records import FailureGroup, JobKind
-from lab_agent.domain.store_health import StoreHealth
-from lab_agent.errors import StoreError, StoreFault, StoreUnreachableError
+from lab_agent.catalogue.catalogue_repository import CatalogueRepository, IssuedLabelRepository, TurnaroundNoticeRepository
+from lab_agent.orders.order_repository import OrderRepository
+from lab_agent.queue.job_records import FailureGroup, JobKind
+from lab_agent.queue.job_repository import JobRepository
+from lab_agent.queue.leases import LeaseRepository
+from lab_agent.queue.workers import WorkerRepository
+from lab_agent.results.refused_message_repository import RefusedMessageRepository
+from lab_agent.results.report_repository import HostedDocumentRepository, ReportRepository, UploadRepository
+from lab_agent.shared.errors import StoreError, StoreFault, StoreUnreachableError
 from lab_agent.store.activity import ActivityRepository
 from lab_agent.store.all_groups import load_all_groups
 from lab_agent.store.api_refusals import ApiRefusalRepository
 from lab_agent.store.audit import AuditRepository
 from lab_agent.store.audit_mark import AuditMark, AuditMarkFile
-from lab_agent.store.catalogue import CatalogueRepository, IssuedLabelRepository, TurnaroundNoticeRepository
+from lab_agent.store.audit_origin import find_origin
+from lab_agent.store.audit_records import AuditHead, AuditOrigin
 from lab_agent.store.credentials import ApiTokenRepository, OAuthTokenRepository, SessionRepository, UserRepository
+from lab_agent.store.crypto import Cipher
 from lab_agent.store.database_files import DatabaseFiles, check_files
 from lab_agent.store.engine import NO_TRANSACTION, is_answering, open_engine, open_reading_engine, parse_url, sqlite_file
 from lab_agent.store.erasure import Erasure
 from lab_agent.store.error_translation import translate_errors
+from lab_agent.store.event_records import WaitingGroup
 from lab_agent.store.events import AlertRepository, EventRepository, KeyValueRepository, RejectionRepository
 from lab_agent.store.group_commit import GroupCommitter
 from lab_agent.store.integrity import check_content, check_file, check_identity, read_instance
-from lab_agent.store.jobs import JobRepository
-from lab_agent.store.leases import LeaseRepository
 from lab_agent.store.notifications import NotificationRepository
-from lab_agent.store.orders import OrderRepository
 from lab_agent.store.programs import ProgramRepository
-from lab_agent.store.refused_messages import RefusedMessageRepository
-from lab_agent.store.reports import HostedDocumentRepository, ReportRepository, UploadRepository
 from lab_agent.store.retention import Purge
 from lab_agent.store.search_index import SearchIndex
 from lab_agent.store.session import Session, Transaction
 from lab_agent.store.space import free_pages
+from lab_agent.store.store_health import StoreHealth
 from lab_agent.store.vault import Vault, verify_key
 from lab_agent.store.waiting_groups import load_waiting_groups
-from lab_agent.store.workers import WorkerRepository
 
 T = TypeVar("T")
 _PAGE_READ_THREADS, _WORKER_READ_THREADS = 2, 2
@@ -284,7 +284,7 @@ class Store:
                 instance = await self._read_in(self._worker_readers, read_instance)
             await asyncio.to_thread(mark.advance, AuditMark(instance, reached.number, reached.hash))
         except StoreError as exc:
-            from lab_agent.logs import get_logger  # noqa: PLC0415 - commands begin without the log
+            from lab_agent.shared.logs import get_logger  # noqa: PLC0415 - commands begin without the log
 
             reason = str(exc)
             get_logger(__name__).error("the mark of the audit cannot be written", action="audit_mark_failed", reason=reason)

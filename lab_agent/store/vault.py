@@ -12,10 +12,10 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, bindparam, delete, intersect, select, update
 
-from lab_agent.crypto import Cipher
-from lab_agent.domain.ids import JobId, OrderKey, ReportKey
-from lab_agent.domain.job_records import ServiceMessage
-from lab_agent.errors import CryptoError, WrongKeyError
+from lab_agent.queue.job_records import ServiceMessage
+from lab_agent.shared.errors import CryptoError, WrongKeyError
+from lab_agent.shared.ids import JobId, OrderKey, ReportKey
+from lab_agent.store.crypto import Cipher
 from lab_agent.store.row_mapping import insert_new, upsert_by
 from lab_agent.store.search_tables import patient_digests
 from lab_agent.store.session import Query, Session, Write

@@ -18,15 +18,14 @@ from sqlalchemy import (
     union_all,
 )
 
-from lab_agent.conditions.ids import ConditionId
-from lab_agent.conditions.model import AlertKey
-from lab_agent.domain.alerts import WaitingGroup
-from lab_agent.domain.ids import OrderKey
-from lab_agent.domain.refused_messages import RefusedState
-from lab_agent.domain.report_records import HoldReason, result_alert_key
-from lab_agent.domain.state_machines import OPEN_LINES, REPORTS_NEEDING_OPERATOR, LineState, OrderState, ReportState
+from lab_agent.results.records import HoldReason, result_alert_key
+from lab_agent.results.refused_message_repository import refused_messages
+from lab_agent.results.refused_records import RefusedState
+from lab_agent.shared.conditions.model import AlertKey, ConditionId
+from lab_agent.shared.ids import OrderKey
+from lab_agent.shared.state_machines import OPEN_LINES, REPORTS_NEEDING_OPERATOR, LineState, OrderState, ReportState
 from lab_agent.store.column_types import PlainText, UtcDateTime
-from lab_agent.store.refused_tables import refused_messages
+from lab_agent.store.event_records import WaitingGroup
 from lab_agent.store.row_mapping import in_states
 from lab_agent.store.session import Query, Session
 from lab_agent.store.tables import lines, orders, reports, work_orders

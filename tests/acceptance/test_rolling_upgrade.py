@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from lab_agent.errors import SchemaInUseError
 from lab_agent.settings.root import load_settings
+from lab_agent.shared.errors import SchemaInUseError
 from lab_agent.store.schema import check_schema, upgrade
 from tests.harness.clock import wait_until
 from tests.harness.installation import ProcessHarness

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from lab_agent import exact_json
+from lab_agent.shared import exact_json
 from lab_sandbox.config import load_config
 from lab_sandbox.demo.checks import CheckList, LisRecord
 from lab_sandbox.demo.console import DemoConsole

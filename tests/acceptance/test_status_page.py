@@ -24,8 +24,8 @@ import httpx
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from lab_agent.accounts import Accounts, Role
-from lab_agent.crypto import Cipher, Passwords
+from lab_agent.operations.accounts import Accounts, Role
+from lab_agent.store.crypto import Cipher, Passwords
 from lab_agent.store.unit_of_work import Store
 from tests.harness import canaries, refused
 from tests.harness.browser import needs_chromium, running_browser, sign_in, sign_out, visit, with_and_without_scripts

@@ -13,9 +13,9 @@ import pytest
 
 from lab_agent.lis.guard import GuardedInbox
 from lab_agent.lis.hl7v2 import Hl7v2Adapter, Hl7v2Settings
-from lab_agent.mappings.loader import COLUMNS
+from lab_agent.results.mapping_loader import COLUMNS
+from lab_agent.results.result_inbox import StoreInbox
 from lab_agent.settings.root import Settings, load_settings
-from lab_agent.workflow.result_inbox import StoreInbox
 from lab_sandbox.partner.errors import Json
 from tests.harness.clock import DEADLINE
 from tests.harness.dialects import ORDER, Dialect, Person, bench_order, dialects, ordered_patient, put_order

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from lab_agent.domain.lab_messages import LabReport, ObservationStatus, ReportedObservation
-from lab_agent.domain.value_text import format_value
-from lab_agent.ports.lis import MapSuggestion, ParsedMessage
+from lab_agent.lis.lab_messages import LabReport, ObservationStatus, ReportedObservation
+from lab_agent.lis.laboratory_system import MapSuggestion, ParsedMessage
+from lab_agent.lis.value_text import format_value
 from tests.harness.dialects import FOLDER, line_key
 from tests.harness.hl7_peer import connected_peer
 

@@ -18,13 +18,12 @@ from starlette.routing import Match
 
 from lab_agent.cli.app import app
 from lab_agent.cli.lazy_commands import load_command
-from lab_agent.conditions.ids import ConditionId
-from lab_agent.conditions.model import AffectedCount, OpenCondition
-from lab_agent.conditions.table import CONDITIONS
-from lab_agent.metrics import CallOutcome, Metrics, StoreGauges
 from lab_agent.settings.introspection import iter_keys
 from lab_agent.settings.root import Settings
 from lab_agent.settings.status import StatusSettings
+from lab_agent.shared.conditions.model import AffectedCount, ConditionId, OpenCondition
+from lab_agent.shared.conditions.table import CONDITIONS
+from lab_agent.shared.metrics import CallOutcome, Metrics, StoreGauges
 from lab_agent.status.app import create_app
 from lab_api.cli import app as api_app
 from tests.docs.documented import is_setting

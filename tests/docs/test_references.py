@@ -6,8 +6,8 @@ import re
 import tomllib
 from pathlib import Path
 
-from lab_agent.conditions.ids import ConditionId
 from lab_agent.settings.root import Settings
+from lab_agent.shared.conditions.model import ConditionId
 from tests.docs import documented
 from tests.harness.paths import ROOT
 
@@ -60,7 +60,7 @@ def test_documented_units_exist() -> None:
 
 
 def test_documented_metrics_exist() -> None:
-    sources = "".join((ROOT / name).read_text(encoding="utf-8") for name in ("lab_agent/metrics.py", "lab_api/metrics.py"))
+    sources = "".join((ROOT / name).read_text(encoding="utf-8") for name in ("lab_agent/shared/metrics.py", "lab_api/metrics.py"))
     named = {(page, name) for page, text in TEXTS.items() for name in re.findall(r"`(lab_(?:agent|api)_[a-z_]+)`", text)}
     assert sorted(each for each in named if re.sub(r"^lab_(agent|api)_|_(total|info)$", "", each[1]) not in sources) == []
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import hl7
 
-from lab_agent.domain.lab_messages import LabMessage, LabRejection, LabReport
+from lab_agent.lis.lab_messages import LabMessage, LabRejection, LabReport
 
 VT, FS, CR = b"\x0b", b"\x1c", b"\r"
 

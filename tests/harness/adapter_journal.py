@@ -6,10 +6,10 @@ import os
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from lab_agent.domain.lab_messages import LabMessage, LabReport
-from lab_agent.domain.lab_order import LabOrder
+from lab_agent.lis.lab_messages import LabMessage, LabReport
+from lab_agent.lis.lab_order import LabOrder
+from lab_agent.lis.laboratory_system import Lis
 from lab_agent.lis.testing import resume_submit
-from lab_agent.ports.lis import Lis
 
 _fsync = os.fsync  # the one of the system, whatever a test puts into its place
 

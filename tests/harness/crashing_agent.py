@@ -20,8 +20,8 @@ from typing import Any
 
 from lab_agent import daemon
 from lab_agent.bootstrap import Components
-from lab_agent.domain.job_records import Job, JobKind
 from lab_agent.fhir.content_digest import split_digest
+from lab_agent.queue.job_records import Job, JobKind
 from lab_agent.settings.root import load_settings
 from lab_agent.store.unit_of_work import Store, UnitOfWork
 

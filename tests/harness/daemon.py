@@ -16,8 +16,8 @@ from typing import Any
 import httpx
 import pytest
 
-from lab_agent.conditions.ids import ConditionId
-from lab_agent.conditions.table import CONDITIONS
+from lab_agent.shared.conditions.model import ConditionId
+from lab_agent.shared.conditions.table import CONDITIONS
 from tests.harness import forked_programs
 from tests.harness.clock import DEADLINE, wait_until
 from tests.harness.forked_programs import ForkedProgram

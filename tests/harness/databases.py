@@ -19,16 +19,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from sqlalchemy import Connection, Engine, create_engine, literal_column, select, text
 from typing_extensions import override
 
-from lab_agent.crypto import Cipher, new_key
-from lab_agent.domain.alerts import Alert, Event
-from lab_agent.domain.records import LabelUse, LineRecord, OrderRecord
-from lab_agent.domain.report_records import ReportRecord, UploadRecord
-from lab_agent.domain.restoration import INSTANCE_ID_KEY
 from lab_agent.lis.sql.staging_tables import StagingTables, create_statements, make_tables
+from lab_agent.orders.records import LabelUse, LineRecord, OrderRecord
+from lab_agent.results.records import ReportRecord, UploadRecord
 from lab_agent.store import tables
+from lab_agent.store.crypto import Cipher, new_key
 from lab_agent.store.engine import create_file
 from lab_agent.store.error_translation import translate_errors
+from lab_agent.store.event_records import Alert, Event
 from lab_agent.store.group_commit import _Unit
+from lab_agent.store.restoration import INSTANCE_ID_KEY
 from lab_agent.store.row_mapping import RecordMapping
 from lab_agent.store.schema import upgrade
 from lab_agent.store.session import Session

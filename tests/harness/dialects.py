@@ -10,11 +10,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from lab_agent import exact_json
-from lab_agent.domain.ids import LineKey, OrderKey
-from lab_agent.mappings.loader import COLUMNS
+from lab_agent.results.mapping_loader import COLUMNS
+from lab_agent.results.trial.map_lines import TomlLine, add_lines, split_table
+from lab_agent.shared import exact_json
+from lab_agent.shared.ids import LineKey, OrderKey
 from lab_agent.store.unit_of_work import UnitOfWork
-from lab_agent.workbench.map_lines import TomlLine, add_lines, split_table
 from tests.harness import results
 from tests.harness.paths import ROOT
 from tests.harness.results import BenchOrder, make_order

@@ -12,11 +12,11 @@ from typing import Any, TypeVar
 
 import httpx
 
-from lab_agent.domain.ids import LineKey, OrderKey
-from lab_agent.domain.lab_messages import LabMessage
-from lab_agent.domain.lab_order import LabOrder
-from lab_agent.errors import LisOutcomeUnknown, LisRejected, LisUnavailable
-from lab_agent.ports.lis import Inbox, SubmitResult
+from lab_agent.lis.lab_messages import LabMessage
+from lab_agent.lis.lab_order import LabOrder
+from lab_agent.lis.laboratory_system import Inbox, SubmitResult
+from lab_agent.shared.errors import LisOutcomeUnknown, LisRejected, LisUnavailable
+from lab_agent.shared.ids import LineKey, OrderKey
 from lab_agent.store.unit_of_work import Store, UnitOfWork
 
 T = TypeVar("T")

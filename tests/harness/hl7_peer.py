@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from lab_agent.domain.lab_messages import LabReport, ReportedObservation
 from lab_agent.lis.guard import GuardedAdapter
 from lab_agent.lis.hl7v2 import Hl7v2Adapter
+from lab_agent.lis.lab_messages import LabReport, ReportedObservation
+from lab_agent.lis.laboratory_system import ParsedPart
 from lab_agent.lis.testing import MemoryInbox
-from lab_agent.ports.lis import ParsedPart
 from tests.harness.clock import DEADLINE
 from tests.harness.hl7_wire import Wire, dialled, framed, make_adapter, running
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from lab_agent.lis.guard import GuardedInbox
 from lab_agent.lis.hl7v2 import Hl7v2Adapter, Hl7v2Settings
+from lab_agent.lis.laboratory_system import Inbox
 from lab_agent.lis.testing import MemoryInbox
-from lab_agent.ports.lis import Inbox
 from tests.harness.clock import DEADLINE, wait_until
 
 VT, FS, CR = b"\x0b", b"\x1c", b"\r"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from lab_agent.domain.job_records import JobKind
-from lab_agent.worker.claiming import ClaimedJob
-from lab_agent.worker.job_runner import JobRunner
+from lab_agent.queue.claiming import ClaimedJob
+from lab_agent.queue.job_records import JobKind
+from lab_agent.queue.job_runner import JobRunner
 
 
 async def claim_jobs(runner: JobRunner, kinds: Collection[JobKind], limit: int) -> tuple[ClaimedJob, ...]:

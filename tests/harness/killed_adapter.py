@@ -10,11 +10,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from lab_agent.errors import LabAgentError, LisOutcomeUnknown, LisUnavailable
 from lab_agent.lis.folder import FolderAdapter
 from lab_agent.lis.http import HttpAdapter
 from lab_agent.lis.sql import SqlAdapter
 from lab_agent.lis.testing import make_order
+from lab_agent.shared.errors import LabAgentError, LisOutcomeUnknown, LisUnavailable
 from tests.harness import forked_programs
 from tests.harness.adapter_journal import Journal
 

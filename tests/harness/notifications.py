@@ -5,11 +5,10 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from lab_agent.conditions.ids import ConditionId
-from lab_agent.conditions.model import AffectedCount, OpenCondition
-from lab_agent.conditions.table import CONDITIONS
-from lab_agent.domain.alerts import Alert
-from lab_agent.notification.message import Change, Item, Message
+from lab_agent.operations.notification.message import Change, Item, Message
+from lab_agent.shared.conditions.model import AffectedCount, ConditionId, OpenCondition
+from lab_agent.shared.conditions.table import CONDITIONS
+from lab_agent.store.event_records import Alert
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 SERVICE_DOWN = ConditionId.EXCHANGE_UNAVAILABLE

@@ -10,20 +10,20 @@ from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
-from lab_agent.domain.ids import OrderKey
-from lab_agent.domain.lab_messages import LabReport, ReportedObservation, ReportStatus
-from lab_agent.domain.lab_order import LabOrder
-from lab_agent.domain.state_machines import OrderState
-from lab_agent.domain.values import Coding, Quantity
-from lab_agent.errors import Failure
-from lab_agent.mappings.tables import LOINC
-from lab_agent.metrics import Metrics
+from lab_agent.lis.lab_messages import LabReport, ReportedObservation, ReportStatus
+from lab_agent.lis.lab_order import LabOrder
+from lab_agent.operations.schedule import PollInterval, PollTask
+from lab_agent.queue.outages import OutageTracker
+from lab_agent.queue.service_hold import ServiceHold
+from lab_agent.results.mapping_tables import LOINC
+from lab_agent.results.result_inbox import StoreInbox
 from lab_agent.settings.exchange import OAuthSettings
+from lab_agent.shared.errors import Failure
+from lab_agent.shared.ids import OrderKey
+from lab_agent.shared.metrics import Metrics
+from lab_agent.shared.state_machines import OrderState
+from lab_agent.shared.values import Coding, Quantity
 from lab_agent.store.unit_of_work import UnitOfWork
-from lab_agent.worker.outages import OutageTracker
-from lab_agent.worker.schedule import PollInterval, PollTask
-from lab_agent.worker.service_hold import ServiceHold
-from lab_agent.workflow.result_inbox import StoreInbox
 from tests.harness.orders import BASE, procedure_requests, templates
 from tests.harness.world import SimulatedAgent, World
 

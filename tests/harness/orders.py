@@ -9,13 +9,13 @@ from datetime import datetime, timedelta
 from itertools import islice
 from typing import Any
 
-from lab_agent import exact_json
 from lab_agent.catalogue.basket import read_basket
 from lab_agent.catalogue.model import Catalogue
 from lab_agent.catalogue.nomenclature import nomenclature
 from lab_agent.catalogue.preanalytics import calculate
 from lab_agent.catalogue.questionnaire import build_questionnaire
 from lab_agent.catalogue.spreadsheet.csv_files import load_catalogue
+from lab_agent.shared import exact_json
 from lab_sandbox.config import CLINIC_GUID, LABORATORY_GUID, SandboxConfig
 from lab_sandbox.partner.account import PartnerAccount
 from lab_sandbox.partner.basket import Basket, answer_questionnaire, choose_item

@@ -20,15 +20,15 @@ from typing import Any, Protocol
 
 from sqlalchemy import insert, text, update
 
-from lab_agent import exact_json
 from lab_agent.lis.folder import FolderAdapter, FolderSettings
 from lab_agent.lis.guard import GuardedInbox
 from lab_agent.lis.hl7v2 import Hl7v2Adapter, Hl7v2Settings
 from lab_agent.lis.http import HttpAdapter, HttpSettings
+from lab_agent.lis.laboratory_system import Inbox
 from lab_agent.lis.patient_columns import PATIENT_FIELDS, to_patient
 from lab_agent.lis.sql import SqlAdapter, SqlSettings
 from lab_agent.lis.tabular_values import drop_none
-from lab_agent.ports.lis import Inbox
+from lab_agent.shared import exact_json
 from tests.fakes.http_lis import AGENT_SECRET, LIS_SECRET, http_lis, signed_headers
 from tests.harness.databases import create_staging_tables
 from tests.harness.hl7_wire import dialled, framed

@@ -10,15 +10,16 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from lab_agent.crypto import Cipher, new_key
-from lab_agent.domain.ids import ReportKey, line_key
-from lab_agent.domain.report_records import ReportRecord
-from lab_agent.domain.state_machines import OrderState, ReportState
-from lab_agent.ports.lis import SubmitResult
+from lab_agent.lis.laboratory_system import SubmitResult
+from lab_agent.orders import order_actions
+from lab_agent.orders.order_assessment import reassess
+from lab_agent.results import result_actions
+from lab_agent.results.records import ReportRecord
+from lab_agent.results.result_inbox import StoreInbox
+from lab_agent.shared.ids import ReportKey, line_key
+from lab_agent.shared.state_machines import OrderState, ReportState
+from lab_agent.store.crypto import Cipher, new_key
 from lab_agent.store.unit_of_work import Store
-from lab_agent.workflow import operator_orders, operator_results
-from lab_agent.workflow.order_assessment import reassess
-from lab_agent.workflow.result_inbox import StoreInbox
 from lab_sandbox import updates
 from tests.harness.databases import create_database
 from tests.harness.orders import ACCOUNT, BASE, order_template
@@ -156,7 +157,7 @@ class Laboratory:
             if record.state is OrderState.HELD:
                 holds = (await reassess(self.world.store, self.agent.assessor, record.key)).assessment.holds
                 now = self.world.clock.now()
-                await operator_orders.release_order(self.world.store, record.key, holds, "compared", by="eve", now=now)
+                await order_actions.release_order(self.world.store, record.key, holds, "compared", by="eve", now=now)
                 await self.world.drain(self.agent)
             record, _ = await self.world.stored_order(task)
             assert record.state in {OrderState.HANDED_OVER, OrderState.CLOSED}, record.reason
@@ -187,7 +188,7 @@ class Laboratory:
 
     async def _release(self, report: ReportRecord) -> None:
         who: dict[str, Any] = {"by": "eve", "note": "it is the last one", "now": self.world.clock.now()}
-        await operator_results.release_result(self.world.store, self.agent.matcher, report.key, **who)
+        await result_actions.release_result(self.world.store, self.agent.matcher, report.key, **who)
         await self.world.drain(self.agent)
         self._look((await self.reports())[-1], Look(TOLD))
 

@@ -12,37 +12,37 @@ from typing import Any
 
 import httpx
 
-from lab_agent import bootstrap, exact_json
+from lab_agent import bootstrap
 from lab_agent.bootstrap import Components
 from lab_agent.catalogue.spreadsheet.csv_files import load_catalogue
-from lab_agent.domain.alerts import Alert, Event
-from lab_agent.domain.ids import LineKey, OrderKey, ResourceId, report_key, work_order_key
-from lab_agent.domain.job_records import Job, JobKind
-from lab_agent.domain.lab_messages import LabMessage, LabReport, ReportedObservation, ReportStatus
-from lab_agent.domain.records import LabelUse, LineRecord, OrderRecord
-from lab_agent.domain.report_records import ReportRecord
-from lab_agent.domain.retry import Backoff
-from lab_agent.domain.state_machines import JOBS_NEEDING_OPERATOR, LineState, OrderState, ReportState, WorkOrderState
-from lab_agent.domain.values import Coding, Identifier, Quantity
-from lab_agent.domain.work_orders import WorkOrder
 from lab_agent.exchange.authenticator import Authenticator
 from lab_agent.exchange.client import ExchangeClient, http_options
-from lab_agent.http_client import HttpClient
-from lab_agent.mappings.loader import MappingCache
-from lab_agent.metrics import Metrics
-from lab_agent.ports.lis import NoAdapters
+from lab_agent.lis.lab_messages import LabMessage, LabReport, ReportedObservation, ReportStatus
+from lab_agent.lis.laboratory_system import NoAdapters
+from lab_agent.orders.job_actions import retry_job
+from lab_agent.orders.line_lifecycle import withdraw_line, withdraw_order
+from lab_agent.orders.order_assessment import CatalogueSource
+from lab_agent.orders.patient_data import pack_identity
+from lab_agent.orders.records import LabelUse, LineRecord, OrderRecord, WorkOrder
+from lab_agent.queue.job_records import Job, JobKind
+from lab_agent.queue.job_runner import JobRunner
+from lab_agent.queue.outages import OutageTracker
+from lab_agent.queue.retry import Backoff
+from lab_agent.results import result_actions
+from lab_agent.results.mapping_loader import MappingCache
+from lab_agent.results.records import ReportRecord
+from lab_agent.results.result_inbox import StoreInbox
 from lab_agent.rules.catalogue_history import CatalogueHistory
-from lab_agent.serialization.identity import pack_identity
 from lab_agent.settings.exchange import UrlTemplateSettings
 from lab_agent.settings.root import Settings
+from lab_agent.shared import exact_json
+from lab_agent.shared.http_client import HttpClient
+from lab_agent.shared.ids import LineKey, OrderKey, ResourceId, report_key, work_order_key
+from lab_agent.shared.metrics import Metrics
+from lab_agent.shared.state_machines import JOBS_NEEDING_OPERATOR, LineState, OrderState, ReportState, WorkOrderState
+from lab_agent.shared.values import Coding, Identifier, Quantity
+from lab_agent.store.event_records import Alert, Event
 from lab_agent.store.unit_of_work import UnitOfWork
-from lab_agent.worker.job_runner import JobRunner
-from lab_agent.worker.outages import OutageTracker
-from lab_agent.workflow import operator_results
-from lab_agent.workflow.line_lifecycle import withdraw_line, withdraw_order
-from lab_agent.workflow.operator_jobs import retry_job
-from lab_agent.workflow.order_assessment import CatalogueSource
-from lab_agent.workflow.result_inbox import StoreInbox
 from lab_sandbox.app import create_app
 from lab_sandbox.config import CLINIC_GUID, RuleSettings, SandboxConfig
 from lab_sandbox.demo.workspace import STU3_PATHS
@@ -178,9 +178,9 @@ class ResultsBench:
                     return
                 self.clock.time += timedelta(seconds=15)
 
-    async def release(self, held: ReportRecord) -> operator_results.ResultDecision:
+    async def release(self, held: ReportRecord) -> result_actions.ResultDecision:
         """Let an operator release it, and let everything that follows happen."""
-        decided = await operator_results.release_result(self.store, self.matcher, held.key, **self.who)
+        decided = await result_actions.release_result(self.store, self.matcher, held.key, **self.who)
         await self.run_until_idle()
         return decided
 
@@ -188,18 +188,16 @@ class ResultsBench:
     def who(self) -> dict[str, Any]:
         return {"by": "ann", "note": "I asked", "now": self.clock.now()}
 
-    async def dismiss(self, report: ReportRecord) -> operator_results.ResultDecision:
+    async def dismiss(self, report: ReportRecord) -> result_actions.ResultDecision:
         """Let an operator dismiss it, and let everything that follows happen."""
-        decided = await operator_results.dismiss_result(self.store, report.key, **self.who)
+        decided = await result_actions.dismiss_result(self.store, report.key, **self.who)
         await self.run_until_idle()
         return decided
 
-    async def match(self, report: ReportRecord, *lines: str) -> operator_results.ResultDecision:
+    async def match(self, report: ReportRecord, *lines: str) -> result_actions.ResultDecision:
         """Let an operator match it to the order or these lines of it, and let everything that follows happen."""
         keys = tuple(map(LineKey, lines))
-        decided = await operator_results.match_result(
-            self.store, self.matcher, report.key, self.order.key, lines=keys, **self.who
-        )
+        decided = await result_actions.match_result(self.store, self.matcher, report.key, self.order.key, lines=keys, **self.who)
         await self.run_until_idle()
         return decided
 
@@ -215,7 +213,7 @@ class ResultsBench:
     async def reload_tables(self) -> None:
         """Let an operator release what changed mapping tables complete, and let everything that follows happen."""
         self.mappings.reload()
-        await operator_results.release_mapped_results(self.store, self.matcher, by="ann", now=self.clock.now())
+        await result_actions.release_mapped_results(self.store, self.matcher, by="ann", now=self.clock.now())
         await self.run_until_idle()
 
     async def open_alerts(self) -> tuple[Alert, ...]:

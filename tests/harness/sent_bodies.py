@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from lab_agent import exact_json
-from lab_agent.http_client import HttpClient
+from lab_agent.shared import exact_json
+from lab_agent.shared.http_client import HttpClient
 
 
 @contextmanager

@@ -7,12 +7,12 @@ import os
 from multiprocessing.connection import Connection
 
 from lab_agent.bootstrap import SystemClock
-from lab_agent.crypto import Cipher
-from lab_agent.domain.ids import ResourceId
 from lab_agent.exchange.authenticator import Authenticator
 from lab_agent.exchange.client import ExchangeClient, http_options
-from lab_agent.http_client import HttpClient
 from lab_agent.settings.exchange import ExchangeSettings
+from lab_agent.shared.http_client import HttpClient
+from lab_agent.shared.ids import ResourceId
+from lab_agent.store.crypto import Cipher
 from lab_agent.store.unit_of_work import Store
 
 AT_ONCE = 64

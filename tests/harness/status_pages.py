@@ -11,15 +11,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from lab_agent import exact_json, result_bootstrap
-from lab_agent.domain.ids import LineKey, OrderKey, ReportKey, ResourceId, report_key
-from lab_agent.domain.lab_messages import Document, LabMessage, LabReport, NotPerformed, ReferenceRange, ReportedObservation
-from lab_agent.domain.records import LabelUse, LineRecord, OrderRecord
-from lab_agent.domain.report_records import ReportRecord
-from lab_agent.domain.state_machines import LineState, OrderState, WorkOrderState
-from lab_agent.domain.values import CodeableConcept, Coding, Identifier, Quantity
-from lab_agent.domain.work_orders import WorkOrder
-from lab_agent.workflow.result_inbox import StoreInbox
+from lab_agent import result_bootstrap
+from lab_agent.lis.lab_messages import Document, LabMessage, LabReport, NotPerformed, ReferenceRange, ReportedObservation
+from lab_agent.orders.records import LabelUse, LineRecord, OrderRecord, WorkOrder
+from lab_agent.results.records import ReportRecord
+from lab_agent.results.result_inbox import StoreInbox
+from lab_agent.shared import exact_json
+from lab_agent.shared.ids import LineKey, OrderKey, ReportKey, ResourceId, report_key
+from lab_agent.shared.state_machines import LineState, OrderState, WorkOrderState
+from lab_agent.shared.values import CodeableConcept, Coding, Identifier, Quantity
 from tests.harness.paths import MAPPINGS
 from tests.harness.results import LOINC, haemoglobin, make_report, make_settings
 

@@ -17,7 +17,7 @@ from fhir.resources.STU3.diagnosticreport import DiagnosticReport
 from fhir.resources.STU3.observation import Observation
 from fhir.resources.STU3.task import Task
 
-from lab_agent import exact_json
+from lab_agent.shared import exact_json
 from lab_sandbox.errors import Problems
 from lab_sandbox.partner.errors import decode
 from lab_sandbox.upload_rules import check_observation, check_report

@@ -25,15 +25,21 @@ from typing import Any
 import httpx
 
 from lab_agent.bootstrap import Components, build_adapters, build_reconciler
-from lab_agent.domain.job_records import JobKind
-from lab_agent.domain.state_machines import OPEN_JOBS
-from lab_agent.errors import Failure, StoreUnreachableError
 from lab_agent.exchange.authenticator import Authenticator
 from lab_agent.exchange.client import ExchangeClient, http_options
-from lab_agent.http_client import HttpClient
 from lab_agent.lis.folder import adapter as folder_adapter
-from lab_agent.metrics import Metrics
+from lab_agent.operations.restore_watch import RestoreWatch
+from lab_agent.operations.schedule import Scheduler
+from lab_agent.queue.job_records import JobKind
+from lab_agent.queue.job_runner import JobRunner
+from lab_agent.queue.outages import OutageTracker
+from lab_agent.queue.store_watch import StoreWatch, record_outages
+from lab_agent.results.result_inbox import StoreInbox
 from lab_agent.settings.root import Settings
+from lab_agent.shared.errors import Failure, StoreUnreachableError
+from lab_agent.shared.http_client import HttpClient
+from lab_agent.shared.metrics import Metrics
+from lab_agent.shared.state_machines import OPEN_JOBS
 from lab_agent.store import group_commit, unit_of_work
 from lab_agent.store.agent_lock import AgentLock
 from lab_agent.store.opening import open_store
@@ -41,13 +47,7 @@ from lab_agent.store.queries import Queries
 from lab_agent.store.store_mark import open_mark
 from lab_agent.store.unit_of_work import Store
 from lab_agent.store_start import StoreStart
-from lab_agent.worker.job_runner import JobRunner
-from lab_agent.worker.outages import OutageTracker
-from lab_agent.worker.restore_watch import RestoreWatch
-from lab_agent.worker.schedule import Scheduler
-from lab_agent.worker.store_watch import StoreWatch, record_outages
 from lab_agent.worker_bootstrap import _build_scheduled_tasks, build_runner
-from lab_agent.workflow.result_inbox import StoreInbox
 from tests.fakes.exchange_service import service_reachable
 from tests.harness.clock import VirtualClock
 from tests.harness.jobs import claim_jobs

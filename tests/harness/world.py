@@ -19,27 +19,28 @@ from typing import Any
 
 import pytest
 
-from lab_agent import bootstrap, exact_json
+from lab_agent import bootstrap
 from lab_agent.bootstrap import Components
-from lab_agent.domain.ids import LineKey, OrderKey, order_key
-from lab_agent.domain.job_records import Job, JobKind
-from lab_agent.domain.records import LineRecord, OrderRecord
-from lab_agent.domain.retry import Backoff
-from lab_agent.errors import Failure, LabAgentError
 from lab_agent.exchange.authenticator import Authenticator
 from lab_agent.exchange.client import ExchangeClient, http_options
-from lab_agent.http_client import HttpClient
-from lab_agent.mappings.loader import MappingCache
-from lab_agent.metrics import Metrics
+from lab_agent.orders.ended_orders import EndedOrderChecker
+from lab_agent.orders.line_lifecycle import advance_order, cancel_lines, complete_lines
+from lab_agent.orders.polling import OrderPoller
+from lab_agent.orders.records import LineRecord, OrderRecord
+from lab_agent.queue.job_records import Job, JobKind
+from lab_agent.queue.job_runner import JobRunner
+from lab_agent.queue.outages import OutageTracker
+from lab_agent.queue.retry import Backoff
+from lab_agent.results.mapping_loader import MappingCache
+from lab_agent.results.result_inbox import StoreInbox
 from lab_agent.rules.catalogue_history import CatalogueHistory
 from lab_agent.settings.exchange import OAuthSettings
+from lab_agent.shared import exact_json
+from lab_agent.shared.errors import Failure, LabAgentError
+from lab_agent.shared.http_client import HttpClient
+from lab_agent.shared.ids import LineKey, OrderKey, order_key
+from lab_agent.shared.metrics import Metrics
 from lab_agent.store.unit_of_work import Store, UnitOfWork
-from lab_agent.worker.job_runner import JobRunner
-from lab_agent.worker.outages import OutageTracker
-from lab_agent.workflow.ended_orders import EndedOrderChecker
-from lab_agent.workflow.line_lifecycle import advance_order, cancel_lines, complete_lines
-from lab_agent.workflow.polling import OrderPoller
-from lab_agent.workflow.result_inbox import StoreInbox
 from lab_sandbox import order_creation, resources, search_results, updates
 from lab_sandbox.app import create_app
 from lab_sandbox.config import RuleSettings, SandboxConfig

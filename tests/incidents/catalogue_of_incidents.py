@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from lab_agent.conditions.ids import ConditionId
-from lab_agent.conditions.model import AlertKey
+from lab_agent.shared.conditions.model import AlertKey, ConditionId
 from lab_sandbox.demo.toml_edit import TomlValue
 from tests.incidents.laboratory import Laboratory
 from tests.incidents.telling import SCORES

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from anyio.from_thread import start_blocking_portal
 
-from lab_agent.conditions.ids import ConditionId
+from lab_agent.shared.conditions.model import ConditionId
 from tests.harness.recording_proxy import recording_proxy
 from tests.incidents.catalogue_of_incidents import fault_incident, incident
 from tests.incidents.laboratory import Laboratory

@@ -20,10 +20,10 @@ from typing import Any
 
 import httpx
 
-from lab_agent import exact_json
-from lab_agent.accounts import Accounts, Role
-from lab_agent.crypto import Cipher, Passwords
-from lab_agent.domain.alerts import Alert
+from lab_agent.operations.accounts import Accounts, Role
+from lab_agent.shared import exact_json
+from lab_agent.store.crypto import Cipher, Passwords
+from lab_agent.store.event_records import Alert
 from lab_agent.store.queries import Queries
 from lab_agent.store.read_models import AffectedNumbers
 from lab_agent.store.schema import upgrade

@@ -8,8 +8,8 @@ import time
 from collections.abc import Iterator
 from contextlib import closing
 
-from lab_agent.conditions.ids import ConditionId
-from lab_agent.notification.planning import ALERT_AFTER_FAILURES
+from lab_agent.operations.notification.planning import ALERT_AFTER_FAILURES
+from lab_agent.shared.conditions.model import ConditionId
 from tests.harness.clock import DEADLINE
 from tests.harness.programs import free_port
 from tests.incidents.catalogue_of_incidents import incident

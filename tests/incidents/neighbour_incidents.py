@@ -8,7 +8,7 @@ from pathlib import Path
 
 import httpx
 
-from lab_agent.conditions.ids import ConditionId
+from lab_agent.shared.conditions.model import ConditionId
 from tests.harness.clock import DEADLINE
 from tests.harness.paths import ROOT
 from tests.incidents.catalogue_of_incidents import incident

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lab_agent.conditions.ids import ConditionId
+from lab_agent.shared.conditions.model import ConditionId
 from tests.harness.small_disk import fill, mounted_disk
 from tests.incidents.catalogue_of_incidents import fault_incident, incident
 from tests.incidents.laboratory import Laboratory, replace_item

@@ -11,9 +11,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from lab_agent.conditions.ids import ConditionId
-from lab_agent.crypto import new_key
+from lab_agent.shared.conditions.model import ConditionId
 from lab_agent.store.agent_lock import AgentLock
+from lab_agent.store.crypto import new_key
 from tests.harness.small_disk import fill, mounted_disk, remount_read_only
 from tests.incidents.catalogue_of_incidents import incident
 from tests.incidents.laboratory import Laboratory, wait_for

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from lab_agent.conditions.model import AlertKey, OpenCondition, Severity
-from lab_agent.conditions.table import CONDITIONS
-from lab_agent.monitoring.report import list_conditions
+from lab_agent.operations.report import list_conditions
+from lab_agent.shared.conditions.model import AlertKey, OpenCondition, Severity
+from lab_agent.shared.conditions.table import CONDITIONS
 from tests.incidents.laboratory import Laboratory
 
 TOLERANCE = timedelta(seconds=2)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lab_agent.conditions.model import AlertKey
+from lab_agent.shared.conditions.model import AlertKey
 from tests.harness.proof import FIGURES, SHARE
 from tests.incidents import (  # noqa: F401 - each registers its incidents
     exchange_incidents,

@@ -144,7 +144,7 @@ PROOFS = (
     ),
     Proof(
         name="mutation",
-        claim="Each small change of domain, rules or catalogue (an operator, a constant, an argument, a transition) is found by "
+        claim="Each small change of records, rules or catalogue (an operator, a constant, an argument, a transition) is found by "
         "unit tests, or is listed with its reason",
         tests=("proof/test_mutation.py",),
         short_seconds=75,

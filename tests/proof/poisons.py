@@ -16,27 +16,27 @@ from typing import Any
 from sqlalchemy import insert, select, update
 
 from lab_agent.catalogue.basket import read_basket
+from lab_agent.catalogue.catalogue_cache import CatalogueCache
 from lab_agent.catalogue.model import Catalogue
 from lab_agent.catalogue.preanalytics import calculate
-from lab_agent.catalogue_service.cache import CatalogueCache
-from lab_agent.catalogue_service.versions import VersionHorizon
-from lab_agent.domain.lab_messages import Document, LabReport
-from lab_agent.domain.lab_order import LabOrder
-from lab_agent.domain.records import OrderRecord
-from lab_agent.domain.refused_messages import RefusedState
-from lab_agent.domain.report_records import ReportRecord
-from lab_agent.domain.state_machines import OrderState, ReportState
-from lab_agent.domain.values import Coding
-from lab_agent.errors import BasketError
+from lab_agent.catalogue.versions import VersionHorizon
 from lab_agent.lis.folder import FolderAdapter, FolderSettings
+from lab_agent.lis.lab_messages import Document, LabReport
+from lab_agent.lis.lab_order import LabOrder
+from lab_agent.lis.serialization import dump_message
 from lab_agent.lis.sql import SqlAdapter, SqlSettings
 from lab_agent.lis.testing import make_order, make_report
-from lab_agent.serialization import dump_message
-from lab_agent.worker.schedule import UNREADABLE_TASKS_ALERT
-from lab_agent.workflow import operator_results
-from lab_agent.workflow.attention_alerts import AttentionAlerts
-from lab_agent.workflow.refused_message_desk import RefusedMessageDesk
-from lab_agent.workflow.result_inbox import StoreInbox
+from lab_agent.operations.attention_alerts import AttentionAlerts
+from lab_agent.operations.schedule import UNREADABLE_TASKS_ALERT
+from lab_agent.orders.records import OrderRecord
+from lab_agent.results import result_actions
+from lab_agent.results.records import ReportRecord
+from lab_agent.results.refused_message_actions import RefusedMessageDesk
+from lab_agent.results.refused_records import RefusedState
+from lab_agent.results.result_inbox import StoreInbox
+from lab_agent.shared.errors import BasketError
+from lab_agent.shared.state_machines import OrderState, ReportState
+from lab_agent.shared.values import Coding
 from lab_sandbox.faults.plan import FaultPlan, FaultRule
 from tests.fakes.hl7_lis import build_oru
 from tests.harness.clock import VirtualClock
@@ -131,7 +131,7 @@ async def _report_all(count: int, poison: int | None, spoil: Callable[[LabReport
     if poison is not None:
         waits = {ReportState.UNMAPPED, ReportState.HELD}
         (bad,) = (each for each in _records(world, ReportRecord) if each.state in waits)
-        await operator_results.dismiss_result(world.store, bad.key, now=world.clock.now(), **_WHO)
+        await result_actions.dismiss_result(world.store, bad.key, now=world.clock.now(), **_WHO)
         run.reported.discard(run.keys[poison])
         run.poison = None
         inbox = StoreInbox(world.store, world.clock, "folder")

@@ -14,22 +14,22 @@ import pytest
 import structlog
 from structlog.testing import capture_logs
 
-from lab_agent.crypto import Cipher, new_key
-from lab_agent.domain.credentials import StoredToken
-from lab_agent.domain.ids import ResourceId
-from lab_agent.domain.lab_order import LabOrder
-from lab_agent.errors import Failure
 from lab_agent.exchange.authenticator import Authenticator
 from lab_agent.exchange.client import ExchangeClient, http_options
 from lab_agent.fhir.references import parse_reference
-from lab_agent.http_client import HttpClient
-from lab_agent.ports.lis import Inbox, SubmitResult
+from lab_agent.lis.lab_order import LabOrder
+from lab_agent.lis.laboratory_system import Inbox, SubmitResult
+from lab_agent.operations.clock_watch import ClockWatch
+from lab_agent.operations.schedule import Scheduler
+from lab_agent.queue.dispatcher import JobDispatcher
+from lab_agent.queue.outages import EXCHANGE_OUTAGE
+from lab_agent.results.result_inbox import StoreInbox
+from lab_agent.shared.errors import Failure
+from lab_agent.shared.http_client import HttpClient
+from lab_agent.shared.ids import ResourceId
+from lab_agent.store.credential_records import StoredToken
+from lab_agent.store.crypto import Cipher, new_key
 from lab_agent.store.unit_of_work import Store, UnitOfWork
-from lab_agent.worker.clock_watch import ClockWatch
-from lab_agent.worker.dispatcher import JobDispatcher
-from lab_agent.worker.outages import EXCHANGE_OUTAGE
-from lab_agent.worker.schedule import Scheduler
-from lab_agent.workflow.result_inbox import StoreInbox
 from lab_sandbox.faults.plan import FaultPlan, FaultRule
 from tests.harness.clock import DEADLINE, VirtualClock
 from tests.harness.databases import InlineStore, create_database

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from lab_agent.crypto import Cipher, new_key
+from lab_agent.store.crypto import Cipher, new_key
 from lab_agent.store.unit_of_work import Store
 from tests.harness.databases import create_database
 from tests.harness.logging_off import no_logs

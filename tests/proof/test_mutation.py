@@ -1,6 +1,6 @@
-"""Each small change of `domain`, `rules` or `catalogue` is found by their unit tests, or is listed with the reason why not.
+"""Each small change of records, rules or catalogue is found by their unit tests, or is listed with its reason.
 
-In each package nine of ten have to be found. The short form tries few, always the same ones, and of the domain alone.
+In each group nine of ten have to be found. The short form tries few, always the same ones, and of records alone.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness.decisions import GROUPS
 from tests.harness.paths import ROOT
 from tests.harness.proof import SHARE, Figures, in_full
 from tests.proof.mutation.survivors import FILE, read_survivors
 
-PACKAGES = ("domain", "rules", "catalogue")
-SHORT = {"domain": 0.02}
-"""How much of which package the short form tries."""
+SHORT = {"records": 0.02}
+"""How much of which group the short form tries."""
 LEAST_FOUND = 0.9
 pytestmark = [
     pytest.mark.proof,
@@ -30,27 +30,27 @@ pytestmark = [
 
 
 @pytest.mark.timeout(4 * 3600)
-@pytest.mark.parametrize("package", [each if each in SHORT else pytest.param(each, marks=in_full) for each in PACKAGES])
-def test_changes_are_found_or_listed(tmp_path: Path, figures: Figures, package: str) -> None:
+@pytest.mark.parametrize("group", [each if each in SHORT else pytest.param(each, marks=in_full) for each in GROUPS])
+def test_changes_are_found_or_listed(tmp_path: Path, figures: Figures, group: str) -> None:
     is_full = SHARE >= 1
-    found, survived = try_changes(tmp_path, package, 1.0 if is_full else SHORT[package])
+    found, survived = try_changes(tmp_path, group, 1.0 if is_full else SHORT[group])
     listed = read_survivors(FILE.read_text())
     unlisted = [key for key in survived if listed.reason(key) is None]
     total = len(found) + len(survived)
     figures.add(changes=total, found=len(found), listed=len(survived) - len(unlisted), unlisted=len(unlisted))
-    figures.most(**{f"percent_found_in_{package}": math.floor(1000 * len(found) / total) / 10})
+    figures.most(**{f"percent_found_in_{group}": math.floor(1000 * len(found) / total) / 10})
     assert unlisted == []
     if is_full:
         assert len(found) >= LEAST_FOUND * total
-        assert [key for key in listed.by_key if key.startswith(f"lab_agent.{package}.") and key not in survived] == []
+        assert [key for key in listed.by_key if key.partition(":")[0] in GROUPS[group] and key not in survived] == []
 
 
-def try_changes(folder: Path, package: str, share: float) -> tuple[list[str], list[str]]:
+def try_changes(folder: Path, group: str, share: float) -> tuple[list[str], list[str]]:
     """The keys of the changes that were found, and of those that survived."""
     from tests.proof.mutation.runs import FOUND, Outcomes  # noqa: PLC0415 - needs mutmut
 
     file, log = folder / "outcomes.jsonl", folder / "log"
-    command = [sys.executable, "-m", "tests.proof.mutation", str(file), f"lab_agent.{package}", "--share", str(share)]
+    command = [sys.executable, "-m", "tests.proof.mutation", str(file), group, "--share", str(share)]
     with log.open("w") as output:
         ended = subprocess.run(command, cwd=ROOT, stdout=output, stderr=output, check=False)
     assert ended.returncode == 0, log.read_text()[-5000:]

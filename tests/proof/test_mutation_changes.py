@@ -38,13 +38,13 @@ def test_decorated_functions_and_transitions_are_changed() -> None:
 
     rules = changes_of("lab_agent.rules.line")
     assert {each.function for each in rules} >= {"_check_status", "_check_subject"}
-    keys = {each.key for each in changes_of("lab_agent.domain.state_machines")}
-    assert "lab_agent.domain.state_machines:-: withdrawn -> closed => withdrawn -> closed seen" in keys
-    assert "lab_agent.domain.state_machines:-: withdrawn -> closed => withdrawn ->" in keys
+    keys = {each.key for each in changes_of("lab_agent.shared.state_machines")}
+    assert "lab_agent.shared.state_machines:-: withdrawn -> closed => withdrawn -> closed seen" in keys
+    assert "lab_agent.shared.state_machines:-: withdrawn -> closed => withdrawn ->" in keys
 
 
 @needs_mutmut
-@pytest.mark.parametrize("module", ["lab_agent.domain.retry", "lab_agent.domain.restoration", "lab_agent.rules.rule"])
+@pytest.mark.parametrize("module", ["lab_agent.queue.retry", "lab_agent.store.restoration", "lab_agent.rules.rule"])
 def test_each_change_is_valid_python_of_its_own(module: str) -> None:
     from tests.proof.mutation.changes import changes_of, file_of  # noqa: PLC0415 - needs mutmut
 
@@ -60,5 +60,5 @@ def test_each_change_is_valid_python_of_its_own(module: str) -> None:
 def test_texts_for_people_are_not_changed() -> None:
     from tests.proof.mutation.changes import changes_of  # noqa: PLC0415 - needs mutmut
 
-    changed = [each.new for each in changes_of("lab_agent.domain.restoration")]
+    changed = [each.new for each in changes_of("lab_agent.store.restoration")]
     assert not [each for each in changed if each.startswith('"') and " " in each]

@@ -26,21 +26,21 @@ from lab_agent.bootstrap import Components
 from lab_agent.catalogue.basket import Basket
 from lab_agent.catalogue.labels import TubeLabels
 from lab_agent.catalogue.tubes import Tube
-from lab_agent.catalogue_service.versions import import_if_changed
-from lab_agent.crypto import Cipher, new_key
-from lab_agent.domain.state_machines import JobState, OrderState
-from lab_agent.mappings.tables import MappingTables
-from lab_agent.ports.exchange import SavedResource
+from lab_agent.catalogue.versions import import_if_changed
+from lab_agent.exchange.service import SavedResource
+from lab_agent.operations.retention import RetentionPurger
+from lab_agent.queue.outages import OutageTracker
 from lab_agent.rehearsal.made_orders import OrderMaker, list_units, plan_baskets
 from lab_agent.rehearsal.made_results import ResultMaker
 from lab_agent.rehearsal.stand_in_exchange import StandInExchange
 from lab_agent.rehearsal.stand_in_lis import StandInAdapters
+from lab_agent.results.mapping_tables import MappingTables
+from lab_agent.results.result_inbox import StoreInbox
+from lab_agent.shared.state_machines import JobState, OrderState
+from lab_agent.store.crypto import Cipher, new_key
 from lab_agent.store.queries import Queries
 from lab_agent.store.unit_of_work import Store
-from lab_agent.worker.outages import OutageTracker
 from lab_agent.worker_bootstrap import build_runner
-from lab_agent.workflow.result_inbox import StoreInbox
-from lab_agent.workflow.retention import RetentionPurger
 from tests.fakes.exchange_service import service_reachable
 from tests.harness.clock import VirtualClock
 from tests.harness.databases import create_database

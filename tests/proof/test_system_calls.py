@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from lab_agent.conditions.ids import ConditionId
+from lab_agent.shared.conditions.model import ConditionId
 from tests.harness.proof import SHARE, Figures, share_of
 from tests.harness.traced_calls import Fault, TracedCall
 from tests.harness.traced_laboratory import PHASES, Outcome, ServiceThread, TracedLaboratory

@@ -8,8 +8,7 @@ from datetime import datetime, timedelta
 from hashlib import sha256
 from random import Random
 
-from lab_agent.domain.ids import LineKey, OrderKey, work_order_key
-from lab_agent.domain.lab_messages import (
+from lab_agent.lis.lab_messages import (
     AccessionUpdate,
     LabMessage,
     LabRejection,
@@ -19,10 +18,11 @@ from lab_agent.domain.lab_messages import (
     ReportedPatient,
     ReportStatus,
 )
-from lab_agent.domain.lab_order import LabOrder, OrderLine
-from lab_agent.domain.report_records import ReportRecord
-from lab_agent.ports.lis import SubmitResult
-from lab_agent.serialization import dump_message
+from lab_agent.lis.lab_order import LabOrder, OrderLine
+from lab_agent.lis.laboratory_system import SubmitResult
+from lab_agent.lis.serialization import dump_message
+from lab_agent.results.records import ReportRecord
+from lab_agent.shared.ids import LineKey, OrderKey, work_order_key
 from tests.harness.fault_injection import SimulatedLis
 from tests.harness.results import haemoglobin, make_report
 

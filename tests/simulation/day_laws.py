@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from lab_agent import exact_json
-from lab_agent.domain.ids import OrderKey
-from lab_agent.domain.lab_messages import LabReport
-from lab_agent.domain.report_records import ReportRecord
-from lab_agent.domain.state_machines import OPEN_JOBS, LineState, OrderState, ReportState
-from lab_agent.serialization import load_stored_message
+from lab_agent.lis.lab_messages import LabReport
+from lab_agent.lis.serialization import load_stored_message
+from lab_agent.results.records import ReportRecord
+from lab_agent.results.result_inbox import StoreInbox
+from lab_agent.shared import exact_json
+from lab_agent.shared.ids import OrderKey
+from lab_agent.shared.state_machines import OPEN_JOBS, LineState, OrderState, ReportState
 from lab_agent.store.unit_of_work import UnitOfWork
-from lab_agent.workflow.result_inbox import StoreInbox
 from tests.simulation.simulation_run import Invariants
 
 if TYPE_CHECKING:

@@ -17,18 +17,18 @@ from itertools import count
 from random import Random
 from typing import Any
 
-from lab_agent.domain.ids import OrderKey
-from lab_agent.domain.report_records import HoldReason, ReportRecord
-from lab_agent.domain.state_machines import OrderState, ReportState
-from lab_agent.errors import InvalidTransitionError
-from lab_agent.metrics import Metrics
+from lab_agent.operations.schedule import LeasedTask, LisHealth, PollInterval, PollTask
+from lab_agent.orders import order_actions
+from lab_agent.orders.order_assessment import reassess
+from lab_agent.orders.unconfirmed_orders import UnconfirmedOrders
+from lab_agent.results import result_actions
+from lab_agent.results.records import HoldReason, ReportRecord
+from lab_agent.results.result_inbox import ResultCollector
+from lab_agent.shared.errors import InvalidTransitionError
+from lab_agent.shared.ids import OrderKey
+from lab_agent.shared.metrics import Metrics
+from lab_agent.shared.state_machines import OrderState, ReportState
 from lab_agent.store.unit_of_work import Store
-from lab_agent.worker.schedule import LisHealth, PollInterval, PollTask
-from lab_agent.worker.task_lease import LeasedTask
-from lab_agent.workflow import operator_orders, operator_results
-from lab_agent.workflow.order_assessment import reassess
-from lab_agent.workflow.result_inbox import ResultCollector
-from lab_agent.workflow.unconfirmed_orders import UnconfirmedOrders
 from tests.harness.databases import InlineStore
 from tests.harness.fault_injection import PlannedFault, SimulatedLis
 from tests.harness.orders import catalogue, procedure_requests, templates
@@ -418,16 +418,16 @@ class DayRun(Simulation):
         """A person releases what is held, once its reason was looked into, and says whose it is where a tube means several."""
         store, matcher = self.world.store, self.agents[-1].matcher
         who: dict[str, Any] = {"by": "person", "note": "I asked", "now": self.world.clock.now()}
-        for report in await operator_results.waiting_results(store):
+        for report in await result_actions.waiting_results(store):
             with contextlib.suppress(InvalidTransitionError):
                 if report.state is ReportState.UNMATCHED:
                     if (measured := self.laboratory.find_measured(report)) is not None:
                         order, line = measured
-                        await operator_results.match_result(store, matcher, report.key, order, lines=(line,), **who)
+                        await result_actions.match_result(store, matcher, report.key, order, lines=(line,), **who)
                 elif report.hold_reason in _ABOUT_VERSIONS and await self._is_outdated(report):
-                    await operator_results.dismiss_result(store, report.key, **who)
+                    await result_actions.dismiss_result(store, report.key, **who)
                 elif report.hold_reason is not HoldReason.WAITS_FOR_VERSION:
-                    await operator_results.release_result(store, matcher, report.key, **who)
+                    await result_actions.release_result(store, matcher, report.key, **who)
 
     async def _is_outdated(self, report: ReportRecord) -> bool:
         """What a person finds in the laboratory's own system: a later version of a report was sent."""
@@ -442,7 +442,7 @@ class DayRun(Simulation):
                 holds = (await reassess(self.world.store, self.agents[-1].assessor, record.key)).assessment.holds
                 if {each.rule for each in holds} == {"tube.label-in-use"}:
                     now = self.world.clock.now()
-                    await operator_orders.release_order(self.world.store, record.key, holds, "compared", by="person", now=now)
+                    await order_actions.release_order(self.world.store, record.key, holds, "compared", by="person", now=now)
         await super()._decide_held(patient=patient)
 
     async def _end_noise(self) -> None:
@@ -465,7 +465,7 @@ class DayRun(Simulation):
         await self._decide_results()
 
     async def _all_closed(self) -> bool:
-        waiting = await operator_results.waiting_results(self.world.store)
+        waiting = await result_actions.waiting_results(self.world.store)
         return not waiting and await super()._all_closed()
 
 

@@ -7,12 +7,12 @@ from collections import Counter
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from lab_agent.domain.ids import LineKey, OrderKey, line_key
-from lab_agent.domain.job_records import JobKind
-from lab_agent.domain.jobs import adapter_of
-from lab_agent.domain.lab_order import LabOrder
-from lab_agent.domain.state_machines import JobState, LineState, OrderState
-from lab_agent.workflow import operator_jobs, operator_orders
+from lab_agent.lis.lab_order import LabOrder
+from lab_agent.orders import job_actions, order_actions
+from lab_agent.queue.job_records import JobKind
+from lab_agent.queue.jobs import adapter_of
+from lab_agent.shared.ids import LineKey, OrderKey, line_key
+from lab_agent.shared.state_machines import JobState, LineState, OrderState
 from tests.harness.orders import BASE, UNKNOWN_ITEM, catalogue, procedure_requests, templates
 from tests.harness.world import TERMINAL_STATUSES, SimulatedAgent, World
 
@@ -103,14 +103,14 @@ class Simulation:
         for order in self.orders:
             for job in await self.world.jobs(order.task):
                 if job.state is JobState.NEEDS_REVIEW and job.kind is not JobKind.SUBMIT_ORDER:
-                    await operator_jobs.retry_job(self.world.store, job.id, by="person", now=self.world.clock.now())
+                    await job_actions.retry_job(self.world.store, job.id, by="person", now=self.world.clock.now())
                 elif job.state is JobState.NEEDS_REVIEW:
                     lis, now = self.world.systems[adapter_of(job)], self.world.clock.now()
                     assert not lis.can_confirm, "the laboratory system knows what it received; no person is needed"
                     if lis.has_received(OrderKey(job.target)):
-                        await operator_jobs.mark_job_done(self.world.store, job.id, by="person", note="it is there", now=now)
+                        await job_actions.mark_job_done(self.world.store, job.id, by="person", note="it is there", now=now)
                     else:
-                        await operator_jobs.retry_job(self.world.store, job.id, by="person", now=now)
+                        await job_actions.retry_job(self.world.store, job.id, by="person", now=now)
 
     async def _decide_held(self, *, patient: bool) -> None:
         """A person refuses what is held for good, and repeats what could not be done while somebody else had a Task."""
@@ -119,12 +119,12 @@ class Simulation:
             record, lines = await self.world.stored_order(order.task)
             for line in lines:
                 if line.state is LineState.HELD and record.state is not OrderState.HELD:
-                    await operator_orders.reject_line(store, line.key, "order it anew", by="person", now=now)
+                    await order_actions.reject_line(store, line.key, "order it anew", by="person", now=now)
             if record.state is OrderState.HELD and record.received is not None and not patient:
-                await operator_orders.reject_order(store, BASE, record.key, "order it anew", by="person", now=now)
+                await order_actions.reject_order(store, BASE, record.key, "order it anew", by="person", now=now)
             for job in await self.world.jobs(order.task):
                 if job.state is JobState.DEAD_LETTER:
-                    await operator_jobs.retry_job(store, job.id, by="person", now=now)
+                    await job_actions.retry_job(store, job.id, by="person", now=now)
 
     async def _report_open_lines(self, agent: SimulatedAgent) -> None:
         for order in await self.known_orders():

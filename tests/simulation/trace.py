@@ -7,8 +7,8 @@ from datetime import datetime
 from hashlib import blake2b
 from typing import Any, TypeVar
 
-from lab_agent.domain.job_records import Job, JobKind, NewJob
-from lab_agent.domain.state_machines import CLAIMABLE_STATES, JobState
+from lab_agent.queue.job_records import Job, JobKind, NewJob
+from lab_agent.shared.state_machines import CLAIMABLE_STATES, JobState
 from lab_agent.store.unit_of_work import Store, UnitOfWork
 
 T = TypeVar("T")

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from lab_agent.api_health import build_api_health
+from lab_agent.operations.api_health import build_api_health
 from lab_agent.settings.api import ApiSettings
-from lab_agent.settings.monitoring import MonitoringSettings
+from lab_agent.settings.groups import MonitoringSettings
 
 PUBLIC = "https://lab.example/lab/v1"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lab_agent.atomic_file import rewrite_atomically, temporary_file, write_atomically
+from lab_agent.shared.atomic_file import rewrite_atomically, temporary_file, write_atomically
 
 
 def test_write_replaces_content_and_leaves_nothing_else(tmp_path: Path) -> None:

@@ -6,8 +6,8 @@ import pytest
 from argon2 import PasswordHasher
 from argon2.exceptions import VerifyMismatchError
 
-from lab_agent.crypto import Cipher, Passwords, hash_token, new_key, new_token, token_matches
-from lab_agent.errors import CryptoError
+from lab_agent.shared.errors import CryptoError
+from lab_agent.store.crypto import Cipher, Passwords, hash_token, new_key, new_token, token_matches
 
 
 def test_encrypted_content_round_trips_and_is_opaque():

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from lab_agent.errors import Cell, Problem, did_you_mean, fold_rows
-from lab_agent.mappings.loader import MappingsError, load_mapping_tables
+from lab_agent.results.mapping_loader import MappingsError, load_mapping_tables
+from lab_agent.shared.errors import Cell, Problem, did_you_mean, fold_rows
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from lab_agent import exact_json
-from lab_agent.errors import DataInvalidError
+from lab_agent.shared import exact_json
+from lab_agent.shared.errors import DataInvalidError
 
 FHIR_DECIMAL = re.compile(r"-?([0]|([1-9][0-9]*))(\.[0-9]+)?", re.ASCII)
 

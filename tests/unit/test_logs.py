@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from lab_agent import journal as journal_module
-from lab_agent import logs
-from lab_agent.errors import ServiceUnavailable
-from lab_agent.journal import JournalHandler, encode_fields, is_journal
 from lab_agent.settings.groups import LoggingSettings
+from lab_agent.shared import logs
+from lab_agent.shared import logs as journal_module
+from lab_agent.shared.errors import ServiceUnavailable
+from lab_agent.shared.logs import JournalHandler, encode_fields, is_journal
 from tests.harness.paths import ROOT
 
 Configure = Callable[..., io.StringIO]

@@ -8,12 +8,11 @@ from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
 
-from lab_agent.conditions.ids import ConditionId
-from lab_agent.conditions.model import AffectedCount, OpenCondition
-from lab_agent.conditions.table import CONDITIONS
-from lab_agent.domain.state_machines import OrderState
-from lab_agent.errors import Failure, LabAgentError, ServicePaused, StoreError
-from lab_agent.metrics import CallOutcome, Metrics, StoreGauges
+from lab_agent.shared.conditions.model import AffectedCount, ConditionId, OpenCondition
+from lab_agent.shared.conditions.table import CONDITIONS
+from lab_agent.shared.errors import Failure, LabAgentError, ServicePaused, StoreError
+from lab_agent.shared.metrics import CallOutcome, Metrics, StoreGauges
+from lab_agent.shared.state_machines import OrderState
 
 
 def assert_shown(metrics: Metrics, *lines: str, not_shown: tuple[str, ...] = ()) -> None:
@@ -71,7 +70,7 @@ def subclasses(kind: type) -> Iterator[type]:
 
 
 def test_every_failure_has_a_word_of_its_own_and_faults_one() -> None:
-    failures = [kind for kind in subclasses(Failure) if kind.__module__ == "lab_agent.errors"]
+    failures = [kind for kind in subclasses(Failure) if kind.__module__ == "lab_agent.shared.errors"]
     words = {kind: CallOutcome.of(kind.__new__(kind)) for kind in failures}
     assert len(words) > 15
     assert CallOutcome.INTERNAL_ERROR not in words.values()

@@ -7,12 +7,11 @@ from pathlib import Path
 import pytest
 
 from lab_agent.cli.agentctl import build_command, find_site
-from lab_agent.conditions.ids import ConditionId
-from lab_agent.conditions.model import OpenCondition
-from lab_agent.conditions.table import CONDITIONS
-from lab_agent.errors import InputError
-from lab_agent.notification.text import to_text
-from lab_agent.systemd_units import (
+from lab_agent.operations.notification.text import to_text
+from lab_agent.shared.conditions.model import ConditionId, OpenCondition
+from lab_agent.shared.conditions.table import CONDITIONS
+from lab_agent.shared.errors import InputError
+from lab_agent.shared.systemd_units import (
     WORKER,
     credential_names,
     parse_unit,

@@ -6,8 +6,8 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from yarl import URL
 
-from lab_agent.errors import ForeignOrigin
-from lab_agent.url_origin import Origin, is_loopback, join_url, origin_of
+from lab_agent.shared.errors import ForeignOrigin
+from lab_agent.shared.url_origin import Origin, is_loopback, join_url, origin_of
 
 BASE = "https://service.example:8443/api/"
 PIN = Origin("https", "service.example", 8443)

@@ -10,13 +10,12 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from lab_agent.conditions.ids import ConditionId
-from lab_agent.conditions.model import Condition, Severity
-from lab_agent.conditions.table import CONDITIONS
+from lab_agent.shared.conditions.model import Condition, ConditionId, Severity
+from lab_agent.shared.conditions.table import CONDITIONS
 
 JOB = "lab-agent"
 """The name of the scrape job: what is `job_name` in the settings of Prometheus."""
-_HEADER = f"""# Alert rules for Prometheus. Made from lab_agent/conditions by `make docs`; do not edit.
+_HEADER = f"""# Alert rules for Prometheus. Made from lab_agent/shared/conditions by `make docs`; do not edit.
 #
 # They need a scrape job named {JOB} that reads /metrics of the status page; see docs/operations.md.
 # `promtool check rules` checks this file.

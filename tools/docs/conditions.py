@@ -6,14 +6,14 @@ import re
 import sys
 from collections.abc import Iterable, Mapping
 
-from lab_agent.conditions.api import API_CONDITIONS
-from lab_agent.conditions.exchange import EXCHANGE_CONDITIONS
-from lab_agent.conditions.jobs import JOB_CONDITIONS
-from lab_agent.conditions.laboratory_systems import LIS_CONDITIONS
-from lab_agent.conditions.machine import MACHINE_CONDITIONS
-from lab_agent.conditions.model import Affected, Condition, Severity
-from lab_agent.conditions.orders_and_results import ORDER_AND_RESULT_CONDITIONS
-from lab_agent.conditions.store import STORE_CONDITIONS
+from lab_agent.shared.conditions.api import API_CONDITIONS
+from lab_agent.shared.conditions.exchange import EXCHANGE_CONDITIONS
+from lab_agent.shared.conditions.jobs import JOB_CONDITIONS
+from lab_agent.shared.conditions.laboratory_systems import LIS_CONDITIONS
+from lab_agent.shared.conditions.machine import MACHINE_CONDITIONS
+from lab_agent.shared.conditions.model import Affected, Condition, Severity
+from lab_agent.shared.conditions.orders_and_results import ORDER_AND_RESULT_CONDITIONS
+from lab_agent.shared.conditions.store import STORE_CONDITIONS
 
 GROUPS: Mapping[str, tuple[Condition, ...]] = {
     "The exchange service and the clocks": EXCHANGE_CONDITIONS,
@@ -27,7 +27,7 @@ GROUPS: Mapping[str, tuple[Condition, ...]] = {
 """The sections of the page."""
 _INTRODUCTION = """# Conditions: what can be wrong, and what to do
 
-`make docs` writes this page from `lab_agent/conditions`, the one table from which the status page, `lab-agent check`,
+`make docs` writes this page from `lab_agent/shared/conditions`, the one table from which the status page, `lab-agent check`,
 `lab-agent status`, `/readyz`, notifications and metrics take their words; a test keeps it current.
 
 - The **id** is the name of the condition in the log (`alert=`, `outage=`), in `/readyz`, in `--json`, and in the label

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry
 
-from lab_agent.metrics import Metrics
+from lab_agent.shared.metrics import Metrics
 from lab_api.metrics import ApiMetrics
 
 _HEAD = """# Metrics

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
 
-from lab_agent.domain.state_machines import (
+from lab_agent.shared.state_machines import (
     ENDED_LINES,
     JOB_TRANSITIONS,
     LINE_TRANSITIONS,
@@ -22,7 +22,7 @@ _ENDS = frozenset({OrderState.CLOSED, *ENDED_LINES})
 """States in which nothing is left to do, although something may come back to life."""
 _STATES_HEAD = """# The states
 
-Generated from the tables in `lab_agent/domain/state_machines.py`, which alone decide which transitions are legal; any other
+Generated from the tables in `lab_agent/shared/state_machines.py`, which alone decide which transitions are legal; any other
 raises an error and changes nothing. The meanings are those that the status page shows.
 """
 

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 
 from lab_agent.catalogue.spreadsheet.schema import SHEETS, Column, Sheet, SheetRow, SheetTable
-from lab_agent.errors import Problem, did_you_mean, fold_rows
+from lab_agent.shared.errors import Problem, did_you_mean, fold_rows
 
 MAX_CELL_CHARACTERS = 32_767
 """What a cell of a workbook can hold; the limit of CSV files too, so that any catalogue can be written as a workbook."""

@@ -15,7 +15,7 @@ from lab_agent.catalogue.model import Catalogue
 from lab_agent.catalogue.spreadsheet.cells import SURPLUS_COLUMN, SpreadsheetProblems, build_rows, normalize_text, resolve_header
 from lab_agent.catalogue.spreadsheet.parser import build_catalogue
 from lab_agent.catalogue.spreadsheet.schema import SHEETS, Sheet, SheetTable
-from lab_agent.errors import CatalogueError, Problem, did_you_mean
+from lab_agent.shared.errors import CatalogueError, Problem, did_you_mean
 
 
 def load_catalogue(source: Path) -> Catalogue:

@@ -25,8 +25,8 @@ from lab_agent.catalogue.spreadsheet.question_sheets import read_question_refs, 
 from lab_agent.catalogue.spreadsheet.requirement_sheets import read_containers, read_requirements, read_specimen_types
 from lab_agent.catalogue.spreadsheet.schema import SHEETS, SheetTable
 from lab_agent.catalogue.turnaround import Delayed, Notice, NoticePeriod, Stopped, Turnaround
-from lab_agent.domain.label_pools import IdentifierPattern
-from lab_agent.errors import CatalogueError, Problem
+from lab_agent.shared.errors import CatalogueError, Problem
+from lab_agent.shared.label_pools import IdentifierPattern
 
 _TurnaroundsByItem = Mapping[tuple[str, str | None], Turnaround]
 _MAX_CACHE_HOURS = 366 * 24

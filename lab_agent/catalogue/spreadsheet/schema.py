@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from lab_agent.errors import Cell
+from lab_agent.shared.errors import Cell
 
 
 class ColumnType(Enum):

@@ -35,7 +35,7 @@ from lab_agent.catalogue.spreadsheet.cells import (
     resolve_header,
 )
 from lab_agent.catalogue.spreadsheet.schema import SHEETS, Column, ColumnType, Sheet, SheetTable
-from lab_agent.errors import CatalogueError, Problem, did_you_mean
+from lab_agent.shared.errors import CatalogueError, Problem, did_you_mean
 
 README_SHEET = "read me"
 """Name of the sheet that explains the others; like every sheet whose name begins with #, it is not read."""

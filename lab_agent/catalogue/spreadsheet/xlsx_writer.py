@@ -18,7 +18,7 @@ from openpyxl.worksheet.worksheet import Worksheet
 from lab_agent.catalogue.spreadsheet.cells import SpreadsheetProblems, find_cell_error, normalize_text
 from lab_agent.catalogue.spreadsheet.schema import SHEETS, Column, ColumnType, Sheet, SheetTable
 from lab_agent.catalogue.spreadsheet.xlsx_reader import README_SHEET
-from lab_agent.errors import CatalogueError
+from lab_agent.shared.errors import CatalogueError
 
 _LAST_VALIDATED_ROW = 20_000
 _BOLD = Font(bold=True)

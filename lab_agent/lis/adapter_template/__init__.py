@@ -10,7 +10,7 @@ import re
 from importlib.resources import files
 from pathlib import Path
 
-from lab_agent.errors import Problem, SettingsError
+from lab_agent.shared.errors import Problem, SettingsError
 
 TEMPLATE_FILES = {
     "pyproject.toml.txt": "pyproject.toml",

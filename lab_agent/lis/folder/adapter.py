@@ -12,10 +12,6 @@ from typing import Any, ClassVar, TypeVar
 import structlog
 from pydantic import BaseModel
 
-from lab_agent.domain.ids import LineKey, OrderKey
-from lab_agent.domain.lab_messages import LabMessage
-from lab_agent.domain.lab_order import LabOrder
-from lab_agent.errors import DataInvalidError, LisUnavailable, StoreUnreachableError
 from lab_agent.lis.batch import take_together
 from lab_agent.lis.disk_errors import MountWatch, to_lis_failure
 from lab_agent.lis.folder.files import format_file_name, printable_name
@@ -23,8 +19,12 @@ from lab_agent.lis.folder.order_files import OrderFolder, transcode_json
 from lab_agent.lis.folder.raw_results import RawResultParser, accepted_id, part_id
 from lab_agent.lis.folder.result_folder import ParsedResult, ResultFile, ResultFolder
 from lab_agent.lis.folder.settings import FolderSettings
-from lab_agent.ports.lis import Inbox, ParsedMessage, RenderedOrder, SubmitResult
-from lab_agent.serialization import dump_order
+from lab_agent.lis.lab_messages import LabMessage
+from lab_agent.lis.lab_order import LabOrder
+from lab_agent.lis.laboratory_system import Inbox, ParsedMessage, RenderedOrder, SubmitResult
+from lab_agent.lis.serialization import dump_order
+from lab_agent.shared.errors import DataInvalidError, LisUnavailable, StoreUnreachableError
+from lab_agent.shared.ids import LineKey, OrderKey
 
 T = TypeVar("T")
 log = structlog.get_logger(__name__)

@@ -12,15 +12,15 @@ from dataclasses import dataclass
 from datetime import datetime, tzinfo
 from typing import Any
 
-from lab_agent import exact_json
-from lab_agent.domain.lab_messages import LabMessage
-from lab_agent.errors import DataInvalidError, Problem
 from lab_agent.lis.folder.csv_table import CsvTable, Row, data_error, read_table, row_fields
 from lab_agent.lis.folder.settings import CsvSettings
+from lab_agent.lis.lab_messages import LabMessage
 from lab_agent.lis.patient_columns import PATIENT_FIELDS, to_patient
+from lab_agent.lis.serialization import load_message
 from lab_agent.lis.tabular_values import OBSERVATION_FIELDS, drop_none, read_observations
 from lab_agent.lis.value_reading import ValueRules
-from lab_agent.serialization import load_message
+from lab_agent.shared import exact_json
+from lab_agent.shared.errors import DataInvalidError, Problem
 
 _PARTIAL_DATE = re.compile(r"\d{4}(-\d\d){0,2}", re.ASCII)
 NumberedRow = tuple[int, Mapping[str, str]]

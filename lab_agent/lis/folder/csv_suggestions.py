@@ -10,14 +10,14 @@ from datetime import UTC, datetime
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from lab_agent.errors import DataInvalidError
 from lab_agent.lis.code_page_guess import CodePageGuess, guess_code_pages
 from lab_agent.lis.folder.csv_results import parse_csv
 from lab_agent.lis.folder.csv_table import CsvTable, detect_encoding, read_table
 from lab_agent.lis.folder.settings import CsvSettings
+from lab_agent.lis.laboratory_system import MapSuggestion
 from lab_agent.lis.raw_messages import time_zone_suggestion
 from lab_agent.lis.value_reading import suggests_decimal_comma
-from lab_agent.ports.lis import MapSuggestion
+from lab_agent.shared.errors import DataInvalidError
 
 _DELIMITERS = (";", ",", "\t", "|")
 _DATES = (

@@ -13,9 +13,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from lab_agent.errors import DataInvalidError, Problem
 from lab_agent.lis.folder.settings import CsvSettings
 from lab_agent.lis.value_reading import BLANKS
+from lab_agent.shared.errors import DataInvalidError, Problem
 
 _DATE_FIELDS = ("effective", "issued", "observed_at", "patient_birth_date")
 _BYTE_ORDER_MARKS = (

@@ -11,11 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from lab_agent import exact_json
-from lab_agent.domain.document_formats import detect_media_type, is_whole
-from lab_agent.domain.lab_messages import Document, LabMessage, LabReport
-from lab_agent.domain.report_documents import map_documents
-from lab_agent.errors import DataInvalidError, Problem
+from lab_agent.lis.document_formats import detect_media_type, is_whole
 from lab_agent.lis.folder.files import (
     FileIdentity,
     FileTooLargeError,
@@ -26,6 +22,10 @@ from lab_agent.lis.folder.files import (
     read_regular_file,
 )
 from lab_agent.lis.folder.settings import FolderSettings
+from lab_agent.lis.lab_messages import Document, LabMessage, LabReport
+from lab_agent.lis.report_documents import map_documents
+from lab_agent.shared import exact_json
+from lab_agent.shared.errors import DataInvalidError, Problem
 
 MAX_SCANNED_FILES = 500
 """At most this many other files are searched for references; if more wait, every document stays where it is."""

@@ -23,10 +23,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lab_agent import exact_json
-from lab_agent.atomic_file import sync_folder, write_atomically
-from lab_agent.errors import DataInvalidError, LisRejected, LisUnavailable
 from lab_agent.lis.folder.files import is_safe_key
+from lab_agent.shared import exact_json
+from lab_agent.shared.atomic_file import sync_folder, write_atomically
+from lab_agent.shared.errors import DataInvalidError, LisRejected, LisUnavailable
 
 _MARKER_FOLDER = ".prepared"
 _MARKER_LIFETIME = 400 * 86400

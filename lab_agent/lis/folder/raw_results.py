@@ -10,15 +10,14 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import PurePath
 
-from lab_agent import exact_json
-from lab_agent.domain.lab_messages import LabMessage, LabReport
-from lab_agent.errors import DataInvalidError, Problem
 from lab_agent.lis.folder.csv_results import CsvReport, CsvResults, has_value, parse_csv
 from lab_agent.lis.folder.csv_suggestions import guess_encoding, suggest_csv_settings, suggest_csv_table
 from lab_agent.lis.folder.csv_table import detect_encoding
 from lab_agent.lis.folder.documents import DocumentReader, MissingDocuments
 from lab_agent.lis.folder.files import SettleTracker, matches_pattern
 from lab_agent.lis.folder.settings import CsvSettings, FolderSettings
+from lab_agent.lis.lab_messages import LabMessage, LabReport
+from lab_agent.lis.laboratory_system import MapSuggestion, ParsedMessage, ParsedPart, TraceLine
 from lab_agent.lis.patient_columns import PATIENT_FIELDS
 from lab_agent.lis.raw_messages import (
     describe_observation,
@@ -28,8 +27,9 @@ from lab_agent.lis.raw_messages import (
     names_somebody,
     parse_json_message,
 )
-from lab_agent.ports.lis import MapSuggestion, ParsedMessage, ParsedPart, TraceLine
-from lab_agent.serialization import load_message
+from lab_agent.lis.serialization import load_message
+from lab_agent.shared import exact_json
+from lab_agent.shared.errors import DataInvalidError, Problem
 
 _FILE_ID = re.compile(r"(?P<name>.+):(?P<mtime>\d+):\d+:[0-9a-f]{16}", re.ASCII | re.DOTALL)
 

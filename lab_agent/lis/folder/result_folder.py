@@ -11,9 +11,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab_agent.atomic_file import write_atomically
-from lab_agent.domain.lab_messages import LabMessage
-from lab_agent.errors import DataInvalidError, LisUnavailable, Problem
 from lab_agent.lis.folder.csv_results import CsvResults, parse_csv
 from lab_agent.lis.folder.documents import (
     AttachedFile,
@@ -39,7 +36,10 @@ from lab_agent.lis.folder.files import (
 from lab_agent.lis.folder.folder_watch import Finding, FolderWatch, TakenFiles
 from lab_agent.lis.folder.raw_results import is_json, load_json_result, to_file_time, to_utf8
 from lab_agent.lis.folder.settings import FolderSettings
+from lab_agent.lis.lab_messages import LabMessage
 from lab_agent.lis.raw_messages import message_id
+from lab_agent.shared.atomic_file import write_atomically
+from lab_agent.shared.errors import DataInvalidError, LisUnavailable, Problem
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,12 +11,12 @@ from zoneinfo import ZoneInfo
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from lab_agent.errors import did_you_mean
 from lab_agent.lis.folder.date_formats import DateFormat
 from lab_agent.lis.folder.files import is_temporary
 from lab_agent.lis.patient_columns import PATIENT_FIELDS
 from lab_agent.lis.tabular_values import OBSERVATION_FIELDS
 from lab_agent.lis.time_zones import TimeZoneName, to_zone
+from lab_agent.shared.errors import did_you_mean
 
 REPORT_FIELDS = (
     "report_id", "version", "status", "order", "line", "accession", "barcode", "item", "effective", "issued",

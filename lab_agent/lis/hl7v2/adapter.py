@@ -11,11 +11,6 @@ from typing import Any, ClassVar
 import structlog
 from pydantic import BaseModel
 
-from lab_agent.asyncio_errors import retrieve_error
-from lab_agent.domain.ids import LineKey, OrderKey
-from lab_agent.domain.lab_messages import LabMessage, LabReport
-from lab_agent.domain.lab_order import LabOrder
-from lab_agent.errors import LisUnavailable
 from lab_agent.lis.disk_errors import to_lis_failure
 from lab_agent.lis.hl7v2.message_archive import MessageArchive
 from lab_agent.lis.hl7v2.message_trace import trace_raw_message
@@ -31,8 +26,13 @@ from lab_agent.lis.hl7v2.transport.connection import ConnectionLimits, MllpConne
 from lab_agent.lis.hl7v2.transport.connector import MllpConnector
 from lab_agent.lis.hl7v2.transport.input_budget import InputBudget, InputHolder
 from lab_agent.lis.hl7v2.transport.mllp import ReceivedFrame
+from lab_agent.lis.lab_messages import LabMessage, LabReport
+from lab_agent.lis.lab_order import LabOrder
+from lab_agent.lis.laboratory_system import Inbox, ParsedMessage, RenderedOrder, SubmitResult
 from lab_agent.lis.operator_alerts import OperatorAlerts, Trouble
-from lab_agent.ports.lis import Inbox, ParsedMessage, RenderedOrder, SubmitResult
+from lab_agent.shared.asyncio_errors import retrieve_error
+from lab_agent.shared.errors import LisUnavailable
+from lab_agent.shared.ids import LineKey, OrderKey
 
 log = structlog.get_logger(__name__)
 _RESULTS = "results"

@@ -15,12 +15,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from lab_agent.errors import did_you_mean
 from lab_agent.lis.hl7v2.orders.templates import PLACEHOLDERS_BY_GROUP, find_placeholders
 from lab_agent.lis.hl7v2.parser import FieldPath, Segment
 from lab_agent.lis.hl7v2.results.obx_flags import FLAG_CODES
-from lab_agent.serialization.errors import issues_from_pydantic
 from lab_agent.settings.sources import deep_merge
+from lab_agent.shared.errors import did_you_mean
+from lab_agent.shared.validation_errors import issues_from_pydantic
 
 OrderMessageType = Literal["OML", "ORM"]
 _SEGMENT_GROUPS = ("once", "line", "note", "answer", "specimen", "container", "end")

@@ -6,8 +6,6 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from lab_agent.domain.ids import is_line_key, is_order_key
-from lab_agent.domain.text import shorten
 from lab_agent.lis.code_page_guess import guess_code_pages
 from lab_agent.lis.hl7v2.code_pages import is_open_charset
 from lab_agent.lis.hl7v2.field_map import FieldMap
@@ -19,8 +17,10 @@ from lab_agent.lis.hl7v2.results.organisms import is_antibiogram
 from lab_agent.lis.hl7v2.results.segment_groups import ObrGroup, SplitMessage, split_message
 from lab_agent.lis.hl7v2.settings import Hl7v2Settings
 from lab_agent.lis.hl7v2.timestamps import has_minutes
+from lab_agent.lis.laboratory_system import MapSuggestion
 from lab_agent.lis.value_reading import suggests_decimal_comma
-from lab_agent.ports.lis import MapSuggestion
+from lab_agent.shared.ids import is_line_key, is_order_key
+from lab_agent.shared.text import shorten
 
 _ZONE = re.compile(r"[+-]\d{4}\Z")
 _LOINC_LIKE = re.compile(r"\d{1,7}-\d\Z", re.ASCII)

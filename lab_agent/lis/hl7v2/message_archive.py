@@ -15,10 +15,10 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from lab_agent.atomic_file import write_atomically
-from lab_agent.domain.lab_messages import LabReport, ReportedObservation, ReportStatus
-from lab_agent.errors import DataInvalidError
-from lab_agent.serialization import dump_message, load_stored_message
+from lab_agent.lis.lab_messages import LabReport, ReportedObservation, ReportStatus
+from lab_agent.lis.serialization import dump_message, load_stored_message
+from lab_agent.shared.atomic_file import write_atomically
+from lab_agent.shared.errors import DataInvalidError
 
 ACCEPTED = "accepted"
 """Folder of messages that were accepted."""

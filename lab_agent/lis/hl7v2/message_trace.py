@@ -9,10 +9,6 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from lab_agent.domain.lab_messages import ObservationStatus, ReportedObservation
-from lab_agent.domain.text import shorten
-from lab_agent.domain.value_text import format_reference_ranges, format_value
-from lab_agent.domain.values import Coding
 from lab_agent.lis.hl7v2.map_suggestions import split_groups, suggest_encoding, suggest_for_header, suggest_for_results
 from lab_agent.lis.hl7v2.message_archive import MessageArchive
 from lab_agent.lis.hl7v2.parser import (
@@ -35,9 +31,13 @@ from lab_agent.lis.hl7v2.results.segment_groups import ObrGroup
 from lab_agent.lis.hl7v2.settings import Hl7v2Settings
 from lab_agent.lis.hl7v2.timestamps import InvalidTimestampError
 from lab_agent.lis.hl7v2.transport.mllp import FS, VT, describe_too_long
+from lab_agent.lis.lab_messages import ObservationStatus, ReportedObservation
+from lab_agent.lis.laboratory_system import MapSuggestion, ParsedMessage, ParsedPart, TraceLine
 from lab_agent.lis.raw_messages import name_words, names_somebody
 from lab_agent.lis.value_reading import UnreadableValueError
-from lab_agent.ports.lis import MapSuggestion, ParsedMessage, ParsedPart, TraceLine
+from lab_agent.lis.value_text import format_reference_ranges, format_value
+from lab_agent.shared.text import shorten
+from lab_agent.shared.values import Coding
 
 _PERSONAL_SEGMENTS = frozenset({"PID", "PD1", "NK1", "MRG", "GT1", "IN1", "IN2", "IN3", "PV1", "PV2", "ACC", "ARV", "PRT", "OH1"})
 _GROUPED_SEGMENTS = frozenset({"ORC", "OBR", "OBX", "SPM", "SAC", "NTE"})

@@ -17,8 +17,6 @@ from datetime import UTC, datetime
 
 import structlog
 
-from lab_agent.domain.lab_messages import LabReport
-from lab_agent.errors import DataInvalidError
 from lab_agent.lis.hl7v2.acks import (
     ACK_MESSAGE_TYPES,
     Ack,
@@ -51,7 +49,9 @@ from lab_agent.lis.hl7v2.results.result_reader import ResultReader
 from lab_agent.lis.hl7v2.settings import Hl7v2Settings
 from lab_agent.lis.hl7v2.transport.connection import MllpConnection
 from lab_agent.lis.hl7v2.transport.mllp import InvalidFrame, ReceivedFrame
-from lab_agent.ports.lis import Inbox, ParsedPart
+from lab_agent.lis.lab_messages import LabReport
+from lab_agent.lis.laboratory_system import Inbox, ParsedPart
+from lab_agent.shared.errors import DataInvalidError
 
 log = structlog.get_logger(__name__)
 _MAX_CONTROL_ID = 199

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from datetime import UTC, date, datetime, time, timedelta, timezone, tzinfo
 
-from lab_agent.domain.values import BirthDate, DateOrTime, PartialDate, is_in_calendar
+from lab_agent.shared.values import BirthDate, DateOrTime, PartialDate, is_in_calendar
 
 _TIMESTAMP = re.compile(
     r"(?P<year>\d{4})(?:(?P<month>\d\d)(?:(?P<day>\d\d)"

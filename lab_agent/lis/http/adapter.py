@@ -11,19 +11,19 @@ from typing import Any, ClassVar
 import structlog
 from pydantic import BaseModel
 
-from lab_agent import exact_json
-from lab_agent.domain.ids import LineKey, OrderKey
-from lab_agent.domain.lab_order import LabOrder
-from lab_agent.errors import LisUnavailable
-from lab_agent.http_client import HttpClient, HttpOptions
 from lab_agent.lis.http.client import LisHttpClient, parse_submit_result
 from lab_agent.lis.http.settings import HttpSettings, HttpTlsSettings
 from lab_agent.lis.http.webhook import ResultWebhook, make_app
+from lab_agent.lis.lab_order import LabOrder
+from lab_agent.lis.laboratory_system import Inbox, ParsedMessage, RenderedOrder, SubmitResult
 from lab_agent.lis.operator_alerts import OperatorAlerts
 from lab_agent.lis.raw_messages import parse_json_message
-from lab_agent.ports.lis import Inbox, ParsedMessage, RenderedOrder, SubmitResult
-from lab_agent.serialization import dump_order
-from lab_agent.web_server import ConnectionLimits, ListenError, default_max_connections, listen, serve
+from lab_agent.lis.serialization import dump_order
+from lab_agent.shared import exact_json
+from lab_agent.shared.errors import LisUnavailable
+from lab_agent.shared.http_client import HttpClient, HttpOptions
+from lab_agent.shared.ids import LineKey, OrderKey
+from lab_agent.shared.web_server import ConnectionLimits, ListenError, default_max_connections, listen, serve
 
 log = structlog.get_logger(__name__)
 _DRAIN_SECONDS = 5.0

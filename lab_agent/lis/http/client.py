@@ -9,9 +9,11 @@ from typing import Any
 
 import structlog
 
-from lab_agent import exact_json
-from lab_agent.domain.ids import LineKey
-from lab_agent.errors import (
+from lab_agent.lis.http.settings import HttpSettings
+from lab_agent.lis.http.signatures import signature_headers
+from lab_agent.lis.laboratory_system import SubmitResult
+from lab_agent.shared import exact_json
+from lab_agent.shared.errors import (
     AmbiguousFailure,
     DataInvalidError,
     Failure,
@@ -21,11 +23,9 @@ from lab_agent.errors import (
     PermanentFailure,
     TemporaryFailure,
 )
-from lab_agent.http_client import HttpClient, HttpResponse
-from lab_agent.http_dates import retry_after_of
-from lab_agent.lis.http.settings import HttpSettings
-from lab_agent.lis.http.signatures import signature_headers
-from lab_agent.ports.lis import SubmitResult
+from lab_agent.shared.http_client import HttpClient, HttpResponse
+from lab_agent.shared.http_dates import retry_after_of
+from lab_agent.shared.ids import LineKey
 
 log = structlog.get_logger(__name__)
 _CONFIGURATION_ERRORS = {

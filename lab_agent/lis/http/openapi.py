@@ -6,7 +6,7 @@ from typing import Any
 
 from lab_agent.lis.http.settings import HttpSettings
 from lab_agent.lis.http.signatures import IDEMPOTENCY_KEY_HEADER, SIGNATURE_HEADER, TIMESTAMP_HEADER
-from lab_agent.serialization import message_schema, order_schema
+from lab_agent.lis.serialization import message_schema, order_schema
 
 _TEXT = {"type": "string"}
 _ACCESSIONS = {"type": "object", "additionalProperties": _TEXT}

@@ -19,7 +19,7 @@ from typing import IO
 
 from starlette.requests import ClientDisconnect, Request
 
-from lab_agent.crypto import OneTimeCipher
+from lab_agent.store.crypto import OneTimeCipher
 
 _MAX_IN_MEMORY = 65_536
 _PORTION = 262_144

@@ -11,16 +11,16 @@ from pathlib import Path
 import structlog
 from fastapi import FastAPI, Request, Response
 
-from lab_agent import exact_json
-from lab_agent.errors import DataInvalidError, LabAgentError
 from lab_agent.lis.http.openapi import openapi_document
 from lab_agent.lis.http.request_body import BodyReader, BodyRefusal, BodyRefusedError
 from lab_agent.lis.http.settings import HttpSettings
 from lab_agent.lis.http.signatures import InvalidSignature, SignatureCheck, read_signature_headers
+from lab_agent.lis.laboratory_system import Inbox
 from lab_agent.lis.operator_alerts import OperatorAlerts, Trouble
 from lab_agent.lis.raw_messages import message_id
-from lab_agent.ports.lis import Inbox
-from lab_agent.serialization import load_message
+from lab_agent.lis.serialization import load_message
+from lab_agent.shared import exact_json
+from lab_agent.shared.errors import DataInvalidError, LabAgentError
 
 log = structlog.get_logger(__name__)
 _RETRY_AFTER_SECONDS = "10"

@@ -13,16 +13,16 @@ from sqlalchemy import Connection, Engine, create_engine, event, select, text
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, NoSuchModuleError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
-from lab_agent.domain.ids import LineKey, OrderKey
-from lab_agent.domain.lab_order import LabOrder
-from lab_agent.errors import DataInvalidError, LisOutcomeUnknown, LisRejected, LisUnavailable
 from lab_agent.lis.batch import take_each
+from lab_agent.lis.lab_order import LabOrder
+from lab_agent.lis.laboratory_system import Inbox, ParsedMessage, RenderedOrder, SubmitResult
 from lab_agent.lis.raw_messages import parse_json_message
 from lab_agent.lis.sql.order_rows import OrderTables, render_rows
 from lab_agent.lis.sql.result_rows import ResultRow, ResultTables
 from lab_agent.lis.sql.settings import SqlSettings
 from lab_agent.lis.sql.staging_tables import MYSQL_DIALECTS, make_tables
-from lab_agent.ports.lis import Inbox, ParsedMessage, RenderedOrder, SubmitResult
+from lab_agent.shared.errors import DataInvalidError, LisOutcomeUnknown, LisRejected, LisUnavailable
+from lab_agent.shared.ids import LineKey, OrderKey
 
 T = TypeVar("T")
 log = structlog.get_logger(__name__)

@@ -12,12 +12,12 @@ from typing import Any
 
 from sqlalchemy import Connection, Table, insert, select
 
-from lab_agent import exact_json
-from lab_agent.domain.lab_order import LabOrder, OrderPatient, PatientName, format_answer_path
-from lab_agent.domain.values import Coding, Identifier
-from lab_agent.errors import LisRejected
+from lab_agent.lis.lab_order import LabOrder, OrderPatient, PatientName, format_answer_path
+from lab_agent.lis.serialization import dump_order
 from lab_agent.lis.sql.staging_tables import StagingTables
-from lab_agent.serialization import dump_order
+from lab_agent.shared import exact_json
+from lab_agent.shared.errors import LisRejected
+from lab_agent.shared.values import Coding, Identifier
 
 Rows = Sequence[dict[str, Any]]
 _SERVICE_IDS = frozenset({"specimen_id", "patient_id"})

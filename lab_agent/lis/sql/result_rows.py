@@ -10,16 +10,16 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, Table, and_, func, or_, select, update
 
-from lab_agent import exact_json
-from lab_agent.domain.lab_messages import LabMessage
-from lab_agent.errors import DataInvalidError, Problem
+from lab_agent.lis.lab_messages import LabMessage
 from lab_agent.lis.patient_columns import PATIENT_FIELDS, to_patient
 from lab_agent.lis.raw_messages import message_id
+from lab_agent.lis.serialization import load_message
 from lab_agent.lis.sql.settings import SqlSettings
 from lab_agent.lis.sql.staging_tables import StagingTables
 from lab_agent.lis.tabular_values import OBSERVATION_FIELDS, TabularValues, drop_none, read_observations
 from lab_agent.lis.value_reading import ValueRules
-from lab_agent.serialization import load_message
+from lab_agent.shared import exact_json
+from lab_agent.shared.errors import DataInvalidError, Problem
 
 
 @dataclass(frozen=True, slots=True)

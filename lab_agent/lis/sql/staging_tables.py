@@ -16,7 +16,7 @@ from sqlalchemy.engine import Dialect, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 from sqlalchemy.schema import CreateIndex, CreateTable, SchemaItem
 
-from lab_agent.errors import Problem, SettingsError
+from lab_agent.shared.errors import Problem, SettingsError
 
 MYSQL_DIALECTS = ("mysql", "mariadb")
 _KEY_LENGTH = 20

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 from unittest import SkipTest
 
-from lab_agent.domain.text import shorten
-from lab_agent.errors import LabAgentError
+from lab_agent.lis.laboratory_system import Inbox, Lis
 from lab_agent.lis.testing.harness import Bench, LisState, MemoryInbox
 from lab_agent.lis.testing.loop_watch import watch_event_loop
-from lab_agent.ports.lis import Inbox, Lis
+from lab_agent.shared.errors import LabAgentError
+from lab_agent.shared.text import shorten
 
 C = TypeVar("C", bound="BenchSuite")
 TIMEOUT_SECONDS = 10.0

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from lab_agent.domain.ids import OrderKey
-from lab_agent.domain.lab_messages import LabMessage
+from lab_agent.lis.lab_messages import LabMessage
+from lab_agent.lis.laboratory_system import Lis, SubmitResult
 from lab_agent.lis.registry import interface_problems
 from lab_agent.lis.testing.bench_runs import (
     collect_exactly,
@@ -24,7 +24,7 @@ from lab_agent.lis.testing.bench_runs import (
 from lab_agent.lis.testing.fault_suite import FaultContract
 from lab_agent.lis.testing.harness import Bench, MemoryInbox, resume_submit, submit_order
 from lab_agent.lis.testing.samples import make_correction, make_order, make_rejection, make_report
-from lab_agent.ports.lis import Lis, SubmitResult
+from lab_agent.shared.ids import OrderKey
 
 
 class AdapterContract(FaultContract):

@@ -9,8 +9,8 @@ import asyncio
 import time
 from contextlib import suppress
 
-from lab_agent.domain.lab_order import LabOrder
-from lab_agent.errors import Failure, LisOutcomeUnknown, LisRejected, LisUnavailable
+from lab_agent.lis.lab_order import LabOrder
+from lab_agent.lis.laboratory_system import Lis, OrderRenderer, RawMessageParser, RenderedOrder
 from lab_agent.lis.testing.bench_runs import (
     BenchSuite,
     change_state,
@@ -25,7 +25,7 @@ from lab_agent.lis.testing.bench_runs import (
 )
 from lab_agent.lis.testing.harness import Bench, LisState, MemoryInbox, resume_submit, submit_order
 from lab_agent.lis.testing.samples import make_order, make_report
-from lab_agent.ports.lis import Lis, OrderRenderer, RawMessageParser, RenderedOrder
+from lab_agent.shared.errors import Failure, LisOutcomeUnknown, LisRejected, LisUnavailable
 
 _NOTICE_SECONDS = 1.0
 """Seconds in which an adapter notices that a connection is closed."""

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
-from lab_agent.domain.lab_messages import LabMessage
-from lab_agent.domain.lab_order import LabOrder
-from lab_agent.errors import LisUnavailable, StoreUnreachableError
-from lab_agent.ports.lis import Lis
+from lab_agent.lis.lab_messages import LabMessage
+from lab_agent.lis.lab_order import LabOrder
+from lab_agent.lis.laboratory_system import Lis
+from lab_agent.shared.errors import LisUnavailable, StoreUnreachableError
 
 
 class LisState(StrEnum):

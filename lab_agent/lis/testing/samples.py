@@ -7,8 +7,7 @@ from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
 from random import Random
 
-from lab_agent.domain.ids import line_key, order_key
-from lab_agent.domain.lab_messages import (
+from lab_agent.lis.lab_messages import (
     Document,
     LabRejection,
     LabReport,
@@ -17,7 +16,7 @@ from lab_agent.domain.lab_messages import (
     ReportedObservation,
     ReportStatus,
 )
-from lab_agent.domain.lab_order import (
+from lab_agent.lis.lab_order import (
     LabOrder,
     NotificationOption,
     OrderAnswer,
@@ -26,7 +25,8 @@ from lab_agent.domain.lab_order import (
     OrderPatient,
     OrderSpecimen,
 )
-from lab_agent.domain.values import Coding, Identifier, Quantity
+from lab_agent.shared.ids import line_key, order_key
+from lab_agent.shared.values import Coding, Identifier, Quantity
 
 _SERVICE = "https://exchange.example/"
 _TESTS = (

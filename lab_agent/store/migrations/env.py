@@ -2,18 +2,10 @@
 
 from alembic import context
 
-from lab_agent.store import (
-    api_refusals,
-    audit_tables,
-    catalogue_tables,
-    notification_tables,
-    page_tables,
-    refused_tables,
-    search_tables,
-    tables,
-    vault_tables,
-    workers,
-)
+from lab_agent.catalogue import catalogue_tables
+from lab_agent.queue import workers
+from lab_agent.results import refused_message_repository
+from lab_agent.store import api_refusals, audit_tables, notification_tables, page_tables, search_tables, tables, vault_tables
 from lab_agent.store.table_base import METADATA
 
 # Imported to declare their tables in METADATA.
@@ -23,7 +15,7 @@ __all__ = [
     "catalogue_tables",
     "notification_tables",
     "page_tables",
-    "refused_tables",
+    "refused_message_repository",
     "search_tables",
     "tables",
     "vault_tables",

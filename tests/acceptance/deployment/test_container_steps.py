@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lab_agent.crypto import new_key
+from lab_agent.store.crypto import new_key
 from tests.acceptance.deployment.test_compose import SERVICES, secrets
 from tests.acceptance.deployment.test_dockerfile import environment_variables
 from tests.acceptance.deployment.test_wheel import INIT

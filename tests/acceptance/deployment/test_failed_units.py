@@ -12,7 +12,7 @@ from tests.harness.paths import ROOT
 from tests.harness.programs import free_port
 from tests.harness.proof import in_full
 
-LOOK = "from lab_agent.systemd_units import find_failure; print('FOUND', find_failure('lab-agent-backup.service'))"
+LOOK = "from lab_agent.shared.systemd_units import find_failure; print('FOUND', find_failure('lab-agent-backup.service'))"
 
 
 def prepare(machine: Any) -> None:

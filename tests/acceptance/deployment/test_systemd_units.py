@@ -12,7 +12,7 @@ import pytest
 
 from lab_agent.settings.api import ApiSettings
 from lab_agent.settings.groups import WorkerSettings
-from lab_agent.web_server import MAX_CONNECTIONS
+from lab_agent.shared.web_server import MAX_CONNECTIONS
 from tests.harness.paths import ROOT
 from tools.docs.unit_templates import render_unit_templates
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from lab_agent.shipped_files import SHIPPED_FOLDERS, shipped_files_folder
+from lab_agent.shared.shipped_files import SHIPPED_FOLDERS, shipped_files_folder
 from tests.harness.paths import ROOT
 from tools.version import RELEASE, build_version
 

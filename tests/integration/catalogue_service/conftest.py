@@ -10,16 +10,10 @@ from typing import Any
 
 import pytest
 
+from lab_agent.catalogue.catalogue_cache import CatalogueCache
 from lab_agent.catalogue.spreadsheet.csv_files import read_tables
-from lab_agent.catalogue_service.cache import CatalogueCache
-from lab_agent.catalogue_service.versions import (
-    SourceImport,
-    VersionHorizon,
-    activate,
-    import_if_changed,
-    mark_changed,
-)
-from lab_agent.conditions.model import AlertKey
+from lab_agent.catalogue.versions import SourceImport, VersionHorizon, activate, import_if_changed, mark_changed
+from lab_agent.shared.conditions.model import AlertKey
 from tests.harness.clock import VirtualClock
 from tests.harness.databases import InlineStore
 from tests.harness.paths import CATALOGUE

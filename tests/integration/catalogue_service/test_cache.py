@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from lab_agent.catalogue import catalogue_cache as cache_module
+from lab_agent.catalogue import versions
+from lab_agent.catalogue.catalogue_fallback import load_newest_readable
+from lab_agent.catalogue.notices import Announcement, announce
 from lab_agent.catalogue.spreadsheet.csv_files import read_tables
 from lab_agent.catalogue.turnaround import Available, Stopped
-from lab_agent.catalogue_service import cache as cache_module
-from lab_agent.catalogue_service import versions
-from lab_agent.catalogue_service.fallback import load_newest_readable
-from lab_agent.catalogue_service.notices import Announcement, announce
-from lab_agent.catalogue_service.versions import (
+from lab_agent.catalogue.versions import (
     INVALID_ALERT,
     UNREADABLE_ALERT,
     UNUSED_ALERT,
@@ -28,12 +28,12 @@ from lab_agent.catalogue_service.versions import (
     pack_tables,
     unpack_tables,
 )
-from lab_agent.domain.ids import OrderKey, ResourceId
-from lab_agent.domain.records import OrderRecord
-from lab_agent.domain.state_machines import OrderState
-from lab_agent.errors import CatalogueError
+from lab_agent.operations.retention import RetentionPurger
+from lab_agent.orders.records import OrderRecord
 from lab_agent.settings.groups import RetentionSettings
-from lab_agent.workflow.retention import RetentionPurger
+from lab_agent.shared.errors import CatalogueError
+from lab_agent.shared.ids import OrderKey, ResourceId
+from lab_agent.shared.state_machines import OrderState
 from lab_api.catalogue_sync import CatalogueSync
 from tests.harness.clock import wait_until
 from tests.harness.paths import CATALOGUE

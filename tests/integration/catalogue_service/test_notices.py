@@ -9,14 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lab_agent.catalogue_service.notices import (
-    NO_READABLE_CATALOGUE,
-    ActiveNotice,
-    Announcement,
-    NoticeBoard,
-    announce,
-    lift_notices,
-)
+from lab_agent.catalogue.notices import NO_READABLE_CATALOGUE, ActiveNotice, Announcement, NoticeBoard, announce, lift_notices
 from tests.harness.databases import InlineStore
 from tests.harness.paths import CATALOGUE
 from tests.integration.catalogue_service.conftest import DAY, Shop

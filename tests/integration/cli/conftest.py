@@ -15,10 +15,10 @@ from typing import Any, TypeVar
 import pytest
 
 from lab_agent.cli.app import run
-from lab_agent.crypto import Cipher
-from lab_agent.domain.ids import OrderKey, ReportKey, ResourceId
-from lab_agent.domain.records import OrderRecord
-from lab_agent.domain.report_records import ReportRecord
+from lab_agent.orders.records import OrderRecord
+from lab_agent.results.records import ReportRecord
+from lab_agent.shared.ids import OrderKey, ReportKey, ResourceId
+from lab_agent.store.crypto import Cipher
 from lab_agent.store.unit_of_work import Store, UnitOfWork
 from tests.harness.databases import create_database
 from tests.harness.paths import CATALOGUE

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lab_agent.domain.state_machines import LineState
+from lab_agent.shared.state_machines import LineState
 from tests.harness.dialects import ORDER, Dialect, line_key, put_order
 from tests.integration.cli.conftest import SETTINGS, Cli, LaboratoryFolder
 

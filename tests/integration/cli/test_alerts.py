@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from lab_agent.domain.notifications import Notification
-from lab_agent.notification.email_channel import EmailChannel
+from lab_agent.operations.notification.email_channel import EmailChannel
+from lab_agent.store.notification_records import Notification
 from tests.harness.notifications import LIS_DOWN, NOW, make_alert
 from tests.integration.cli.conftest import Cli, LaboratoryFolder
 

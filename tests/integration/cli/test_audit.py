@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from lab_agent.audit_origin import find_origin
-from lab_agent.crypto import Passwords, new_key
-from lab_agent.domain.audit import AuditAction, AuditEntry
-from lab_agent.domain.ids import OrderKey
-from lab_agent.domain.job_records import ServiceMessage
+from lab_agent.queue.job_records import ServiceMessage
+from lab_agent.shared.ids import OrderKey
+from lab_agent.store.audit_origin import find_origin
+from lab_agent.store.audit_records import AuditAction, AuditEntry
+from lab_agent.store.crypto import Passwords, new_key
 from tests.harness.paths import CATALOGUE
 from tests.integration.cli.conftest import KEY, make_received
 
@@ -51,7 +51,7 @@ def test_commands_are_recorded_with_user_and_host(cli: Any, used: Any) -> None:
 def test_person_is_who_signed_in(cli: Any, lab: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernel says it, and the environment where it does not: in the unit of `lab-agentctl`."""
     uid, user = lab.folder / "loginuid", pwd.getpwuid(os.getuid()).pw_name
-    monkeypatch.setattr("lab_agent.audit_origin._LOGIN_UID", uid)
+    monkeypatch.setattr("lab_agent.store.audit_origin._LOGIN_UID", uid)
     for signed_in, sudo_user, person in (
         (None, "anna", "anna"),
         ("4294967295", "anna", "anna"),

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from lab_agent.domain.restoration import RestoreSign, find_sign
+from lab_agent.orders.restored_store import load_restoration, read_number
 from lab_agent.store.backups import list_backups
+from lab_agent.store.restoration import RestoreSign, find_sign
 from lab_agent.store.store_mark import FileMark
-from lab_agent.workflow.restored_store import load_restoration, read_number
 from tests.integration.cli.conftest import Cli, LaboratoryFolder
 
 

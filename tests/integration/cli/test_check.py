@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 
+from lab_agent.catalogue.records import CatalogueVersion
 from lab_agent.catalogue.spreadsheet.csv_files import content_version, read_tables
-from lab_agent.catalogue_service.versions import pack_tables
-from lab_agent.conditions.ids import ConditionId
-from lab_agent.domain.catalogue_records import CatalogueVersion
-from lab_agent.domain.credentials import StoredToken
-from lab_agent.domain.records import LineRecord
-from lab_agent.domain.state_machines import LineState
+from lab_agent.catalogue.versions import pack_tables
+from lab_agent.orders.records import LineRecord
+from lab_agent.shared.conditions.model import ConditionId
+from lab_agent.shared.state_machines import LineState
+from lab_agent.store.credential_records import StoredToken
 from tests.harness.daemon import title
 from tests.harness.paths import CATALOGUE, ROOT
 from tests.integration.cli.conftest import KEY, SETTINGS, Cli, edit, make_order, said
@@ -215,7 +215,7 @@ def installed(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Call
     home, units, given = tmp_path / "etc" / "lab-agent", tmp_path / "units", tmp_path / "given"
     for folder in (home, units, given, tmp_path / "bin"):
         folder.mkdir(parents=True)
-    monkeypatch.setattr("lab_agent.systemd_units.SETTINGS_FOLDER", home)
+    monkeypatch.setattr("lab_agent.shared.systemd_units.SETTINGS_FOLDER", home)
     (tmp_path / "bin" / "systemctl").write_text(SYSTEMCTL.format(folder=units))
     (tmp_path / "bin" / "systemctl").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")

@@ -17,7 +17,7 @@ from urllib.parse import parse_qs, parse_qsl, urlsplit
 import httpx
 import pytest
 
-from lab_agent.domain.ids import order_key
+from lab_agent.shared.ids import order_key
 from tests.harness import forked_programs
 from tests.harness.clock import DEADLINE
 from tests.harness.programs import free_port
@@ -185,7 +185,7 @@ def test_report_of_another_agent_is_told_before_the_first_poll(cli, lab, monkeyp
     monkeypatch.setattr(ProxiedService, "do_GET", answer)
     with served(lab) as base:
         if others == "known":
-            lab.write(lambda uow: uow.orders.add_new([make_order(order_key(f"{base}/", "t1"))]))
+            lab.write(lambda uow: uow.orders.add_new([make_order(order_key(f"{base}/", "t1"), task_id="t1")]))
         found = said(cli("check", "--json"))
     assert found["exchange"][0] == "ok"
     assert ("other agents" in found) is (others == "report")

@@ -27,16 +27,16 @@ from lab_agent.cli.agent_life import (
     find_absence_without_store,
     process_lives,
 )
-from lab_agent.conditions.ids import ConditionId
-from lab_agent.domain.alerts import Alert
-from lab_agent.domain.failure_causes import FailureCause
-from lab_agent.domain.job_records import JobKind, NewJob
-from lab_agent.domain.restoration import CREATED_AT_KEY
-from lab_agent.domain.state_machines import OrderState
-from lab_agent.domain.workers import WorkerRecord
-from lab_agent.monitoring.agent import AgentLimits, AgentState
+from lab_agent.operations.agent import AgentLimits, AgentState
+from lab_agent.queue.failure_causes import FailureCause
+from lab_agent.queue.job_records import JobKind, NewJob
+from lab_agent.queue.workers import WorkerRecord
 from lab_agent.settings.status import StatusSettings
+from lab_agent.shared.conditions.model import ConditionId
+from lab_agent.shared.state_machines import OrderState
 from lab_agent.store.agent_lock import LockHolder
+from lab_agent.store.event_records import Alert
+from lab_agent.store.restoration import CREATED_AT_KEY
 from tests.harness.clock import DEADLINE
 from tests.harness.programs import free_port
 from tests.integration.cli.conftest import edit, make_order

@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from lab_agent import exact_json
-from lab_agent.domain.ids import OrderKey, ReportKey
-from lab_agent.domain.lab_messages import ReportedPatient
-from lab_agent.domain.refused_messages import RefusedContent
-from lab_agent.domain.state_machines import OrderState, ReportState
-from lab_agent.domain.values import Identifier
-from lab_agent.serialization import dump_reported_patient
-from lab_agent.serialization.identity import pack_identity
-from lab_agent.workflow.refused_messages import record_refusal
+from lab_agent.lis.lab_messages import ReportedPatient
+from lab_agent.lis.serialization import dump_reported_patient
+from lab_agent.orders.patient_data import pack_identity
+from lab_agent.results.refused_messages import record_refusal
+from lab_agent.results.refused_records import RefusedContent
+from lab_agent.shared import exact_json
+from lab_agent.shared.ids import OrderKey, ReportKey
+from lab_agent.shared.state_machines import OrderState, ReportState
+from lab_agent.shared.values import Identifier
 from tests.integration.cli.conftest import make_order, make_received
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)

@@ -17,26 +17,38 @@ from lab_agent.cli.app import app
 from lab_agent.cli.lazy_commands import COMPLETION_VARIABLE, LazyCommand, load_command
 from tests.integration.cli.conftest import Cli, LaboratoryFolder
 
-_SERVERS = ("fastapi", "starlette", "uvicorn", "jinja2", "lab_agent.status", "lab_agent.web_server")
+_SERVERS = ("fastapi", "starlette", "uvicorn", "jinja2", "lab_agent.status", "lab_agent.shared.web_server")
 _CLIENTS = ("httpx", "aiohttp", "authlib", "lab_agent.exchange")
 _FILES = ("openpyxl", "reportlab", "alembic", "pypdf")
-_WORK = ("apscheduler", "prometheus_client", "lab_agent.bootstrap", "lab_agent.worker", "lab_agent.workflow", "lab_agent.lis")
+_WORK = (
+    *("apscheduler", "prometheus_client", "lab_agent.bootstrap", "lab_agent.operations.worker", "lab_agent.queue.job_runner"),
+    *("lab_agent.orders.line_lifecycle", "lab_agent.results.delivery", "lab_agent.lis.guard"),
+)
 _STORE = ("sqlalchemy", "sqlmodel", "pydantic", "lab_agent.store", "lab_agent.settings", "cryptography", "argon2", "asyncio")
-_LISTS = (*_SERVERS, *_CLIENTS, *_FILES, *_WORK, "structlog", "lab_agent.rules", "lab_agent.fhir", "lab_agent.serialization")
+_LISTS = (
+    *_SERVERS,
+    *_CLIENTS,
+    *_FILES,
+    *_WORK,
+    "structlog",
+    "lab_agent.rules.engine",
+    "lab_agent.fhir.order_parser",
+    "lab_agent.lis.serialization",
+)
 _OTHER_ADAPTERS = ("lab_agent.lis.hl7v2", "lab_agent.lis.http", "lab_agent.lis.sql")
 _ABSENT: dict[tuple[str, ...], tuple[str, ...]] = {
     ("--help",): (*_LISTS, *_STORE),
     ("orders", "list"): _LISTS,
     ("outbox", "list"): _LISTS,
     ("results", "list"): _LISTS,
-    ("check", "--offline"): (*_SERVERS, *_FILES, *_OTHER_ADAPTERS, "lab_agent.daemon", "lab_agent.workbench"),
+    ("check", "--offline"): (*_SERVERS, *_FILES, *_OTHER_ADAPTERS, "lab_agent.daemon", "lab_agent.results.trial"),
 }
 """Command to the modules that it must not import."""
 _ABSENT_IN_DAEMON = (
     *_FILES,
     *_OTHER_ADAPTERS,
     "typer.rich_utils",
-    "lab_agent.workbench",
+    "lab_agent.results.trial",
     "lab_agent.catalogue.spreadsheet.xlsx_reader",
 )
 _RUN_COMMAND = """

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from lab_agent.cli import init_systemd
-from lab_agent.crypto import hash_token
 from lab_agent.lis.hl7v2.field_map import default_field_map, load_field_map
 from lab_agent.settings.root import Settings, load_settings
+from lab_agent.store.crypto import hash_token
 from tests.harness.paths import CATALOGUE
 
 COMMON = {

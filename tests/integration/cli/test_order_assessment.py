@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 
-from lab_agent.domain.ids import LineKey, OrderKey, ResourceId
-from lab_agent.domain.records import LineRecord
-from lab_agent.domain.state_machines import LineState, OrderState, WorkOrderState
-from lab_agent.domain.work_orders import WorkOrder
+from lab_agent.orders.patient_data import pack_identity
+from lab_agent.orders.records import LineRecord, WorkOrder
 from lab_agent.rules.engine import RULES
-from lab_agent.serialization.identity import pack_identity
+from lab_agent.shared.ids import LineKey, OrderKey, ResourceId
+from lab_agent.shared.state_machines import LineState, OrderState, WorkOrderState
 from tests.harness.paths import CATALOGUE
 from tests.integration.cli.conftest import Cli, LaboratoryFolder, make_order
 from tests.unit.fhir.sample import Change, graph_of, order_wire

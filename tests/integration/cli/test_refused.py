@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from lab_agent.crypto import Cipher
-from lab_agent.domain.refused_messages import RefusedContent, RefusedState
 from lab_agent.lis.registry import load_adapters
+from lab_agent.results.refused_messages import record_refusal
+from lab_agent.results.refused_records import RefusedContent, RefusedState
+from lab_agent.results.result_inbox import StoreInbox
+from lab_agent.store.crypto import Cipher
 from lab_agent.store.unit_of_work import Store
-from lab_agent.workflow.refused_messages import record_refusal
-from lab_agent.workflow.result_inbox import StoreInbox
 from tests.harness.clock import VirtualClock, wait_until
 from tests.harness.daemon import alerts, running
 from tests.harness.programs import free_port

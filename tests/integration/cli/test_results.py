@@ -10,21 +10,21 @@ from typing import Any
 import pytest
 
 from lab_agent import bootstrap
-from lab_agent.domain import jobs
-from lab_agent.domain.alerts import Event
-from lab_agent.domain.failure_causes import FailureCause
-from lab_agent.domain.ids import LineKey, OrderKey, ReportKey, ResourceId, report_key
-from lab_agent.domain.job_records import JobKind, NewJob
-from lab_agent.domain.lab_messages import LabReport, ReportedObservation, ReportStatus
-from lab_agent.domain.records import LineRecord
-from lab_agent.domain.report_records import HoldReason
-from lab_agent.domain.state_machines import JobState, LineState, OrderState, ReportState
-from lab_agent.domain.values import Coding
-from lab_agent.mappings.loader import MappingCache
-from lab_agent.serialization import dump_message
+from lab_agent.lis.lab_messages import LabReport, ReportedObservation, ReportStatus
+from lab_agent.lis.serialization import dump_message
+from lab_agent.orders.records import LineRecord
+from lab_agent.queue import jobs
+from lab_agent.queue.failure_causes import FailureCause
+from lab_agent.queue.job_records import JobKind, NewJob
+from lab_agent.results.mapping_loader import MappingCache
+from lab_agent.results.records import HoldReason
+from lab_agent.results.result_inbox import StoreInbox
 from lab_agent.settings.root import load_settings
+from lab_agent.shared.ids import LineKey, OrderKey, ReportKey, ResourceId, report_key
+from lab_agent.shared.state_machines import JobState, LineState, OrderState, ReportState
+from lab_agent.shared.values import Coding
+from lab_agent.store.event_records import Event
 from lab_agent.store.read_models import DOCUMENT_ORPHAN_ACTION
-from lab_agent.workflow.result_inbox import StoreInbox
 from tests.harness.clock import VirtualClock
 from tests.harness.paths import CATALOGUE
 from tests.harness.results import make_report

@@ -21,7 +21,7 @@ import httpx
 import psycopg
 import pytest
 
-from lab_agent.conditions.ids import ConditionId
+from lab_agent.shared.conditions.model import ConditionId
 from lab_agent.store.schema import upgrade
 from tests.harness.canned_server import Canned, canned_server
 from tests.harness.clock import DEADLINE, wait_until

@@ -7,10 +7,10 @@ from datetime import UTC, datetime
 
 import pytest
 
-from lab_agent.domain.alerts import Event
-from lab_agent.domain.ids import OrderKey
-from lab_agent.domain.state_machines import OrderState
-from lab_agent.domain.values import Identifier
+from lab_agent.shared.ids import OrderKey
+from lab_agent.shared.state_machines import OrderState
+from lab_agent.shared.values import Identifier
+from lab_agent.store.event_records import Event
 from lab_agent.store.unit_of_work import UnitOfWork
 from tests.harness.pseudo_terminal import run_at_terminal
 from tests.integration.cli.conftest import Cli, LaboratoryFolder, make_order

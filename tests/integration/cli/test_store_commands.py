@@ -9,14 +9,13 @@ from typing import Any
 
 import pytest
 
-from lab_agent.domain.alerts import Event
-from lab_agent.domain.failure_causes import FailureCause
-from lab_agent.domain.ids import LineKey, OrderKey, ReportKey
-from lab_agent.domain.job_records import JobKind, NewJob, ServiceMessage
-from lab_agent.domain.records import LineRecord
-from lab_agent.domain.state_machines import JobState, LineState, ReportState, WorkOrderState
-from lab_agent.domain.values import Identifier
-from lab_agent.domain.work_orders import WorkOrder
+from lab_agent.orders.records import LineRecord, WorkOrder
+from lab_agent.queue.failure_causes import FailureCause
+from lab_agent.queue.job_records import JobKind, NewJob, ServiceMessage
+from lab_agent.shared.ids import LineKey, OrderKey, ReportKey
+from lab_agent.shared.state_machines import JobState, LineState, ReportState, WorkOrderState
+from lab_agent.shared.values import Identifier
+from lab_agent.store.event_records import Event
 from tests.harness.paths import CATALOGUE
 from tests.integration.cli.conftest import SEEN as NOW
 from tests.integration.cli.conftest import Cli, LaboratoryFolder, make_order, make_received

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from lab_agent.cli.support_bundle import find_secrets
-from lab_agent.domain.ids import OrderKey, ReportKey
-from lab_agent.domain.job_records import ServiceMessage
+from lab_agent.queue.job_records import ServiceMessage
 from lab_agent.settings.root import load_settings
+from lab_agent.shared.ids import OrderKey, ReportKey
 from tests.harness.notifications import LIS_DOWN, make_alert
 from tests.integration.cli.conftest import KEY, Cli, LaboratoryFolder, make_order, make_received
 

@@ -6,14 +6,14 @@ import httpx
 import pytest
 import respx
 
-from lab_agent.domain.credentials import StoredToken
-from lab_agent.domain.values import Identifier
-from lab_agent.errors import LeaseLostError
 from lab_agent.exchange.authenticator import Authenticator
 from lab_agent.exchange.client import ExchangeClient
-from lab_agent.http_client import HttpClient, HttpOptions
-from lab_agent.metrics import CallObserver, ignore
 from lab_agent.settings.exchange import ExchangeSettings, OAuthSettings
+from lab_agent.shared.errors import LeaseLostError
+from lab_agent.shared.http_client import HttpClient, HttpOptions
+from lab_agent.shared.metrics import CallObserver, ignore
+from lab_agent.shared.values import Identifier
+from lab_agent.store.credential_records import StoredToken
 from tests.harness.clock import VirtualClock
 
 BASE = "https://service.example/api/"

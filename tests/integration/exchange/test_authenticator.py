@@ -9,10 +9,10 @@ import httpx
 import pytest
 import respx
 
-from lab_agent import errors
-from lab_agent.domain.credentials import StoredToken
 from lab_agent.exchange.authenticator import Authenticator, Credential
 from lab_agent.exchange.token_client import CodeGrant
+from lab_agent.shared import errors
+from lab_agent.store.credential_records import StoredToken
 
 Make = Callable[..., Authenticator]
 TOKEN = "https://auth.example/connect/token"

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lab_agent.errors import Failure
 from lab_agent.exchange.authenticator import Authenticator
-from lab_agent.http_client import HttpClient, HttpOptions
+from lab_agent.shared.errors import Failure
+from lab_agent.shared.http_client import HttpClient, HttpOptions
 from tests.harness.clock import VirtualClock
 from tests.harness.proof import FIGURES, SHARE
 from tests.integration.exchange.conftest import FakeTokenStore, oauth_settings

@@ -8,11 +8,11 @@ import httpx
 import pytest
 import respx
 
-from lab_agent import errors
 from lab_agent.exchange import browser_login
 from lab_agent.exchange.browser_login import BrowserLogin
 from lab_agent.exchange.token_client import CodeGrant
 from lab_agent.settings.exchange import OAuthSettings
+from lab_agent.shared import errors
 from tests.harness.clock import DEADLINE
 from tests.harness.programs import free_port
 

@@ -8,9 +8,9 @@ import httpx
 import pytest
 import respx
 
-from lab_agent import errors
-from lab_agent.domain.ids import ResourceId as rid  # noqa: N813 - it stands in every call
-from lab_agent.ports.exchange import SavedResource
+from lab_agent.exchange.service import SavedResource
+from lab_agent.shared import errors
+from lab_agent.shared.ids import ResourceId as rid  # noqa: N813 - it stands in every call
 from tests.harness.clock import VirtualClock
 from tests.integration.exchange.conftest import BASE, OURS, Service, bundle, task, tokens
 

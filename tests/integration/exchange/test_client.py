@@ -9,9 +9,9 @@ import httpx
 import pytest
 import respx
 
-from lab_agent import errors, exact_json
-from lab_agent.domain.ids import ResourceId
-from lab_agent.domain.values import Identifier
+from lab_agent.shared import errors, exact_json
+from lab_agent.shared.ids import ResourceId
+from lab_agent.shared.values import Identifier
 from tests.harness.clock import VirtualClock
 from tests.integration.exchange.conftest import BASE, OURS, Service, bundle, task, tokens
 

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lab_agent.domain.ids import ResourceId
-from lab_agent.domain.values import Identifier
-from lab_agent.errors import Failure
 from lab_agent.exchange.authenticator import Authenticator
 from lab_agent.exchange.client import ExchangeClient
-from lab_agent.http_client import HttpClient, HttpOptions
+from lab_agent.shared.errors import Failure
+from lab_agent.shared.http_client import HttpClient, HttpOptions
+from lab_agent.shared.ids import ResourceId
+from lab_agent.shared.values import Identifier
 from tests.harness.clock import VirtualClock
 from tests.integration.exchange.conftest import FakeTokenStore, exchange_settings, oauth_settings
 

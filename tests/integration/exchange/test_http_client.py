@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from lab_agent import errors
-from lab_agent.http_client import HttpClient, HttpOptions
+from lab_agent.shared import errors
+from lab_agent.shared.http_client import HttpClient, HttpOptions
 from tests.harness.certificates import CertificateAuthority
 
 Say = Callable[["Exchange"], Awaitable[None]]

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from lab_agent import errors, exact_json
-from lab_agent.domain.ids import ResourceId
 from lab_agent.exchange.authenticator import Authenticator
 from lab_agent.exchange.client import ExchangeClient, http_options
-from lab_agent.http_client import HttpClient
+from lab_agent.shared import errors, exact_json
+from lab_agent.shared.http_client import HttpClient
+from lab_agent.shared.ids import ResourceId
 from tests.harness.canned_server import Canned, canned_server
 from tests.harness.clock import VirtualClock
 from tests.harness.loop_lag import loop_lag

@@ -11,15 +11,15 @@ import httpx
 import pytest
 import uvicorn
 
-from lab_agent import errors
 from lab_agent.bootstrap import SystemClock
-from lab_agent.domain.ids import ResourceId
-from lab_agent.domain.values import Identifier
 from lab_agent.exchange import browser_login
 from lab_agent.exchange.authenticator import Authenticator
 from lab_agent.exchange.client import ExchangeClient, http_options
-from lab_agent.http_client import HttpClient
 from lab_agent.settings.exchange import ExchangeSettings
+from lab_agent.shared import errors
+from lab_agent.shared.http_client import HttpClient
+from lab_agent.shared.ids import ResourceId
+from lab_agent.shared.values import Identifier
 from tests.harness.clock import DEADLINE
 from tests.integration.exchange.conftest import FakeTokenStore
 from tests.integration.lab_sandbox.world import BASE, LABORATORY, SandboxWorld, close, make_world, observation

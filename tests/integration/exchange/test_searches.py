@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 import respx
 
-from lab_agent import errors, exact_json
-from lab_agent.domain.ids import ResourceId as rid  # noqa: N813 - it stands in every call
 from lab_agent.exchange.client import ExchangeClient
-from lab_agent.ports.exchange import SearchKind, UnfilteredSearch
+from lab_agent.exchange.service import SearchKind, UnfilteredSearch
+from lab_agent.shared import errors, exact_json
+from lab_agent.shared.ids import ResourceId as rid  # noqa: N813 - it stands in every call
 from tests.harness.clock import VirtualClock
 from tests.integration.exchange.conftest import BASE, OURS, Service, bundle, task
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 
-from lab_agent import exact_json
+from lab_agent.shared import exact_json
 from tests.harness.orders import BASE, OrderTemplate, templates
 
 Json = dict[str, Any]

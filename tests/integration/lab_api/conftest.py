@@ -8,8 +8,8 @@ import httpx
 import pytest
 from argon2 import PasswordHasher
 
-from lab_agent.crypto import Cipher
 from lab_agent.settings.api import ApiSettings
+from lab_agent.store.crypto import Cipher
 from lab_api.app import create_app
 from lab_api.response_cache import CurrentCatalogue
 from tests.harness.clock import VirtualClock

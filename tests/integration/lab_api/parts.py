@@ -13,9 +13,9 @@ import httpx
 
 from lab_agent.catalogue.model import Catalogue
 from lab_agent.catalogue.spreadsheet.csv_files import load_catalogue
-from lab_agent.crypto import hash_token
-from lab_agent.domain.label_pools import LabelPool
 from lab_agent.settings.api import ApiSettings
+from lab_agent.shared.label_pools import LabelPool
+from lab_agent.store.crypto import hash_token
 from lab_agent.store.unit_of_work import Store
 from tests.harness.paths import CATALOGUE
 

@@ -16,7 +16,7 @@ import pytest
 from joserfc import jwt
 from joserfc.jwk import OctKey
 
-from lab_agent.accounts import ApiClients
+from lab_agent.operations.accounts import ApiClients
 from lab_agent.settings.api import ApiSettings
 from lab_api.app import create_app
 from lab_api.auth import Clients

@@ -14,18 +14,17 @@ import pytest
 from sqlalchemy import func, select, update
 from structlog.testing import capture_logs
 
-from lab_agent import exact_json
+from lab_agent.catalogue.catalogue_fallback import UnreadableCatalogueAlert
+from lab_agent.catalogue.catalogue_tables import catalogues
+from lab_agent.catalogue.notices import Announcement, announce, lift_notices, load_staleness_warning
+from lab_agent.catalogue.records import CatalogueVersion
 from lab_agent.catalogue.spreadsheet.csv_files import content_version, read_tables
-from lab_agent.catalogue_service.fallback import UnreadableCatalogueAlert
-from lab_agent.catalogue_service.notices import Announcement, announce, lift_notices, load_staleness_warning
-from lab_agent.catalogue_service.versions import UNREADABLE_ALERT, activate, unpack_catalogue
-from lab_agent.conditions.ids import ConditionId
-from lab_agent.conditions.model import AlertKey
-from lab_agent.domain.catalogue_records import CatalogueVersion
-from lab_agent.errors import CatalogueError, Problem, StoreUnreachableError
+from lab_agent.catalogue.versions import UNREADABLE_ALERT, activate, unpack_catalogue
+from lab_agent.operations.worker import BackgroundTaskFailed
 from lab_agent.settings.api import ApiSettings
-from lab_agent.store.catalogue_tables import catalogues
-from lab_agent.worker.worker import BackgroundTaskFailed
+from lab_agent.shared import exact_json
+from lab_agent.shared.conditions.model import AlertKey, ConditionId
+from lab_agent.shared.errors import CatalogueError, Problem, StoreUnreachableError
 from lab_api import catalogue_sync as sync_module
 from lab_api.app import create_app
 from lab_api.catalogue_sync import CatalogueSync

@@ -19,8 +19,8 @@ import httpx
 import pytest
 from structlog.testing import capture_logs
 
-from lab_agent import web_server
-from lab_agent.web_server import ConnectionLimits
+from lab_agent.shared import web_server
+from lab_agent.shared.web_server import ConnectionLimits
 from lab_api.app import create_app
 from lab_api.response_cache import CurrentCatalogue
 from tests.harness.clock import DEADLINE, wait_until

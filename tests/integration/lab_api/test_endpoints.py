@@ -10,9 +10,9 @@ from typing import Any
 import httpx
 import pytest
 
-from lab_agent import exact_json
 from lab_agent.catalogue.nomenclature import nomenclature
 from lab_agent.settings.api import ApiSettings
+from lab_agent.shared import exact_json
 from lab_api.app import create_app
 from lab_api.response_cache import CurrentCatalogue
 from tests.harness.clock import VirtualClock

@@ -16,13 +16,12 @@ from typing import Any
 import httpx
 import pytest
 
-from lab_agent.catalogue_service.high_water_mark import HighWaterMark
-from lab_agent.catalogue_service.label_allocation import LabelAllocator, empty_alert_key, low_alert_key
-from lab_agent.conditions.model import AlertKey
-from lab_agent.crypto import Cipher
-from lab_agent.domain.alerts import Alert
-from lab_agent.domain.label_pools import LabelPool
-from lab_agent.errors import StoreError
+from lab_agent.catalogue.label_allocation import HighWaterMark, LabelAllocator, empty_alert_key, low_alert_key
+from lab_agent.shared.conditions.model import AlertKey
+from lab_agent.shared.errors import StoreError
+from lab_agent.shared.label_pools import LabelPool
+from lab_agent.store.crypto import Cipher
+from lab_agent.store.event_records import Alert
 from lab_agent.store.schema import upgrade
 from lab_agent.store.unit_of_work import Store
 from lab_api.app import create_app

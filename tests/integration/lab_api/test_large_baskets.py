@@ -12,9 +12,9 @@ import pytest
 
 from lab_agent.catalogue import basket as catalogue_basket
 from lab_agent.catalogue import preanalytics, questionnaire
+from lab_agent.catalogue.label_allocation import LabelAllocator
 from lab_agent.catalogue.model import Contract
 from lab_agent.catalogue.turnaround import Notice, NoticePeriod, Stopped
-from lab_agent.catalogue_service.label_allocation import LabelAllocator
 from lab_agent.settings.api import ApiSettings
 from lab_api import endpoints
 from lab_api.app import create_app

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from lab_agent.api_health import ApiHealth, build_api_health
-from lab_agent.conditions.ids import ConditionId
-from lab_agent.domain.catalogue_records import CatalogueVersion
-from lab_agent.errors import LabAgentError
-from lab_agent.monitoring.api_probes import build_api_probes
-from lab_agent.monitoring.monitor import Finding, Monitor, Probe
+from lab_agent.catalogue.records import CatalogueVersion
+from lab_agent.operations.api_health import ApiHealth, build_api_health
+from lab_agent.operations.api_probes import build_api_probes
+from lab_agent.operations.monitor import Finding, Monitor, Probe
 from lab_agent.settings.api import ApiSettings
-from lab_agent.settings.monitoring import MonitoringSettings
+from lab_agent.settings.groups import MonitoringSettings
+from lab_agent.shared.conditions.model import ConditionId
+from lab_agent.shared.errors import LabAgentError
 from tests.harness.canned_server import Canned, canned_server
 from tests.harness.certificates import CertificateAuthority
 from tests.harness.clock import VirtualClock

@@ -17,8 +17,8 @@ from schemathesis import GenerationMode
 from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import content_type_conformance, response_schema_conformance, status_code_conformance
 
-from lab_agent.catalogue_service.label_allocation import LabelAllocator
-from lab_agent.crypto import Cipher
+from lab_agent.catalogue.label_allocation import LabelAllocator
+from lab_agent.store.crypto import Cipher
 from lab_agent.store.unit_of_work import Store
 from lab_api.app import create_app
 from lab_api.response_cache import CurrentCatalogue

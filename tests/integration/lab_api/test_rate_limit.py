@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from lab_agent.crypto import Cipher
-from lab_agent.errors import StoreUnreachableError
 from lab_agent.settings.api import ApiSettings
+from lab_agent.shared.errors import StoreUnreachableError
+from lab_agent.store.crypto import Cipher
 from lab_agent.store.schema import upgrade
 from lab_agent.store.unit_of_work import Store
 from lab_api.app import create_app

@@ -10,16 +10,15 @@ from typing import Any
 import httpx
 import pytest
 
-from lab_agent.conditions.ids import ConditionId
-from lab_agent.conditions.model import Severity
-from lab_agent.conditions.table import CONDITIONS
-from lab_agent.crypto import hash_token
-from lab_agent.domain.api_refusals import RefusalReason
-from lab_agent.domain.catalogue_records import ApiToken
-from lab_agent.errors import StoreUnreachableError
-from lab_agent.monitoring.api_callers import ApiCallersProbe
-from lab_agent.monitoring.monitor import Monitor
+from lab_agent.catalogue.records import ApiToken
+from lab_agent.operations.api_callers import ApiCallersProbe
+from lab_agent.operations.monitor import Monitor
 from lab_agent.settings.api import ApiSettings
+from lab_agent.shared.conditions.model import ConditionId, Severity
+from lab_agent.shared.conditions.table import CONDITIONS
+from lab_agent.shared.errors import StoreUnreachableError
+from lab_agent.store.api_refusals import RefusalReason
+from lab_agent.store.crypto import hash_token
 from lab_api.app import create_app
 from lab_api.auth import Clients
 from lab_api.observation import Observation

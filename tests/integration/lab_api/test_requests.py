@@ -9,9 +9,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from structlog.testing import capture_logs
 
-from lab_agent.catalogue_service.label_allocation import LabelAllocator
-from lab_agent.errors import StoreUnreachableError
+from lab_agent.catalogue.label_allocation import LabelAllocator
 from lab_agent.settings.api import ApiSettings
+from lab_agent.shared.errors import StoreUnreachableError
 from lab_api.app import create_app
 from lab_api.auth import Clients
 from lab_api.hosted_documents import HostedDocuments

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lab_agent import sd_notify
+from lab_agent.shared import sd_notify
 from tests.harness.clock import DEADLINE
 
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from lab_agent.domain.lab_messages import AccessionUpdate, LabRejection, LabReport
 from lab_agent.lis.folder import FolderSettings
 from lab_agent.lis.folder.settings import ALL_FIELDS, CsvSettings
+from lab_agent.lis.lab_messages import AccessionUpdate, LabRejection, LabReport
 from lab_agent.lis.registry import ADAPTER_METHODS
+from lab_agent.lis.serialization import load_message, load_order
 from lab_agent.lis.testing import AdapterContract
-from lab_agent.serialization import load_message, load_order
 from tests.harness.paths import ROOT
 
 PAGE = (ROOT / "docs" / "adapters.md").read_text(encoding="utf-8")

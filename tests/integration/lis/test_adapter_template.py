@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from lab_agent.errors import SettingsError
 from lab_agent.lis.adapter_template import create_project
 from lab_agent.lis.testing import AdapterContract
+from lab_agent.shared.errors import SettingsError
 from tests.harness.paths import ROOT
 
 

@@ -22,10 +22,10 @@ from typing import Any
 import httpx
 import pytest
 
-from lab_agent.errors import DataInvalidError, Failure, LisOutcomeUnknown, LisRejected, LisUnavailable
 from lab_agent.lis.adapter_template import create_project
 from lab_agent.lis.contract import dump_message, dump_order, load_message
 from lab_agent.lis.testing import AdapterContract, bench_runs, make_order, make_report
+from lab_agent.shared.errors import DataInvalidError, Failure, LisOutcomeUnknown, LisRejected, LisUnavailable
 
 Members = dict[str, Any]
 """What of a class is replaced."""

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import insert, select
 
-from lab_agent.domain.lab_messages import LabReport, ReportedObservation
 from lab_agent.lis.folder import FolderAdapter, FolderSettings
+from lab_agent.lis.lab_messages import LabReport, ReportedObservation
 from lab_agent.lis.sql import SqlAdapter, SqlSettings
 from lab_agent.lis.testing import MemoryInbox
 from lab_agent.lis.value_reading import ValueFault

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from lab_agent.notification.channel import NotificationNotSent
-from lab_agent.notification.email_channel import EmailChannel
-from lab_agent.notification.message import Change, Message
+from lab_agent.operations.notification.channel import NotificationNotSent
+from lab_agent.operations.notification.email_channel import EmailChannel
+from lab_agent.operations.notification.message import Change, Message
 from lab_agent.settings.notify import EmailSettings
 from tests.harness.certificates import CertificateAuthority
 from tests.harness.clock import DEADLINE

@@ -14,17 +14,16 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from lab_agent.conditions.ids import ConditionId
-from lab_agent.conditions.model import OpenCondition
-from lab_agent.conditions.table import CONDITIONS
-from lab_agent.crypto import Cipher, new_key
-from lab_agent.domain.alerts import Alert
-from lab_agent.errors import LabAgentError, StoreError, StoreUnreachableError
-from lab_agent.notification.building import build_channels, build_policies
-from lab_agent.notification.channel import NotificationNotSent
-from lab_agent.notification.message import Change, Message
-from lab_agent.notification.notifier import Notifier
+from lab_agent.operations.notification.building import build_channels, build_policies
+from lab_agent.operations.notification.channel import NotificationNotSent
+from lab_agent.operations.notification.message import Change, Message
+from lab_agent.operations.notification.notifier import Notifier
 from lab_agent.settings.notify import NotifySettings
+from lab_agent.shared.conditions.model import ConditionId, OpenCondition
+from lab_agent.shared.conditions.table import CONDITIONS
+from lab_agent.shared.errors import LabAgentError, StoreError, StoreUnreachableError
+from lab_agent.store.crypto import Cipher, new_key
+from lab_agent.store.event_records import Alert
 from lab_agent.store.schema import upgrade
 from lab_agent.store.unit_of_work import Store, UnitOfWork
 from tests.harness.clock import VirtualClock, wait_until

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 import structlog
 
-from lab_agent.notification.channel import NotificationNotSent
-from lab_agent.notification.dead_man import DeadManPing
-from lab_agent.notification.webhook import WebhookChannel
+from lab_agent.operations.notification.channel import NotificationNotSent
+from lab_agent.operations.notification.dead_man import DeadManPing
+from lab_agent.operations.notification.webhook import WebhookChannel
 from lab_agent.settings.notify import PingSettings, WebhookSettings
 from tests.harness.clock import VirtualClock
 from tests.harness.notifications import NOW, make_item, make_message

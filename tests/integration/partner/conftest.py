@@ -10,8 +10,8 @@ import httpx
 import pytest
 
 from lab_agent.catalogue.spreadsheet.csv_files import load_catalogue
-from lab_agent.crypto import hash_token
 from lab_agent.settings.api import ApiSettings
+from lab_agent.store.crypto import hash_token
 from lab_api.app import create_app as create_api
 from lab_api.response_cache import CurrentCatalogue
 from lab_sandbox.app import create_app

@@ -7,10 +7,10 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from lab_agent.domain.ids import LineKey
-from lab_agent.domain.lab_messages import LabMessage
-from lab_agent.domain.report_records import HoldReason, ReportRecord
-from lab_agent.domain.state_machines import ReportState
+from lab_agent.lis.lab_messages import LabMessage
+from lab_agent.results.records import HoldReason, ReportRecord
+from lab_agent.shared.ids import LineKey
+from lab_agent.shared.state_machines import ReportState
 from lab_sandbox.faults.plan import FaultRule
 from tests.harness.results import ResultsBench, open_bench
 

@@ -9,14 +9,13 @@ from datetime import timedelta
 
 import pytest
 
-from lab_agent.conditions.ids import ConditionId
-from lab_agent.conditions.model import AlertKey
-from lab_agent.domain.alerts import Alert
-from lab_agent.domain.lab_messages import AccessionUpdate
-from lab_agent.domain.values import Coding
-from lab_agent.workflow import operator_results
-from lab_agent.workflow.attention_alerts import AttentionAlerts
-from lab_agent.workflow.result_inbox import StoreInbox
+from lab_agent.lis.lab_messages import AccessionUpdate
+from lab_agent.operations.attention_alerts import AttentionAlerts
+from lab_agent.results import result_actions
+from lab_agent.results.result_inbox import StoreInbox
+from lab_agent.shared.conditions.model import AlertKey, ConditionId
+from lab_agent.shared.values import Coding
+from lab_agent.store.event_records import Alert
 from tests.harness.results import ORDER, ResultsBench, haemoglobin, make_report, refused
 
 UNMATCHED = ConditionId.RESULTS_UNMATCHED
@@ -42,7 +41,7 @@ async def test_held_reports_keep_one_alert_open(bench: ResultsBench) -> None:
     await bench.receive(AccessionUpdate(order="RNOBODY", accession="A-9"))
     (same,) = [each for each in await check_alerts(bench) if each.condition is UNMATCHED]
     assert (same.opened_at, same.count) == (told[UNMATCHED].opened_at, 3), "a number that waits is a result that waits"
-    for held in await operator_results.waiting_results(bench.store):
+    for held in await result_actions.waiting_results(bench.store):
         await bench.dismiss(held)
     assert await check_alerts(bench) == ()
 

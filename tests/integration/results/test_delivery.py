@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from lab_agent.domain.failure_causes import FailureCause
-from lab_agent.domain.job_records import JobKind
-from lab_agent.domain.lab_messages import Document, LabRejection, NotPerformed, ObservationStatus, ReportStatus
-from lab_agent.domain.report_records import HoldReason
-from lab_agent.domain.state_machines import JobState, OrderState, ReportState
-from lab_agent.domain.values import Identifier
+from lab_agent.lis.lab_messages import Document, LabRejection, NotPerformed, ObservationStatus, ReportStatus
+from lab_agent.queue.failure_causes import FailureCause
+from lab_agent.queue.job_records import JobKind
+from lab_agent.results.records import HoldReason
+from lab_agent.shared.state_machines import JobState, OrderState, ReportState
+from lab_agent.shared.values import Identifier
 from lab_sandbox.config import CLINIC_GUID, LABORATORY_GUID
 from lab_sandbox.faults.plan import FaultRule
 from tests.harness.documents import PDF

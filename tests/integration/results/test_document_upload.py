@@ -11,11 +11,11 @@ from typing import Any
 import httpx
 import pytest
 
-from lab_agent.conditions.table import CONDITIONS
-from lab_agent.domain.lab_messages import Document
-from lab_agent.domain.state_machines import JobState, ReportState
-from lab_agent.workflow import operator_results
-from lab_agent.workflow.document_upload import NOT_AS_SENT_ALERT
+from lab_agent.lis.lab_messages import Document
+from lab_agent.results import result_actions
+from lab_agent.results.document_upload import NOT_AS_SENT_ALERT
+from lab_agent.shared.conditions.table import CONDITIONS
+from lab_agent.shared.state_machines import JobState, ReportState
 from lab_sandbox.faults.plan import FaultRule
 from tests.harness.documents import PDF, PNG, make_pdf
 from tests.harness.results import NOW, ResultsBench, haemoglobin, make_report, open_bench, refused
@@ -81,7 +81,7 @@ async def test_document_lost_by_service_is_sent_again_if_kept(bench: ResultsBenc
             store.delete(lost, ())
     if not is_kept:
         await forget_documents(bench)
-    await operator_results.upload_again(bench.store, bench.order.key, **bench.who)
+    await result_actions.upload_again(bench.store, bench.order.key, **bench.who)
     await bench.run_until_idle()
     assert [len(each.documents) for each in await bench.clinic_reports()] == ([int(is_kept)] if is_kept or has_values else [])
     stuck = [each for each in await bench.jobs() if each.state is JobState.DEAD_LETTER]

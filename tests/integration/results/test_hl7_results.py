@@ -16,7 +16,7 @@ import pytest
 
 from lab_agent.lis.guard import GuardedInbox
 from lab_agent.lis.hl7v2 import Hl7v2Adapter, Hl7v2Settings
-from lab_agent.workflow.result_inbox import StoreInbox
+from lab_agent.results.result_inbox import StoreInbox
 from lab_sandbox.partner.errors import Json
 from tests.harness.hl7_wire import dialled, framed
 from tests.harness.results import ResultsBench

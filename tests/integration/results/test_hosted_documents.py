@@ -12,7 +12,7 @@ import pytest
 from fastapi import FastAPI
 from starlette.routing import Route
 
-from lab_agent.domain.lab_messages import Document
+from lab_agent.lis.lab_messages import Document
 from lab_api.errors import EXCEPTION_HANDLERS
 from lab_api.hosted_documents import HostedDocuments, accepts
 from lab_api.observation import Observation

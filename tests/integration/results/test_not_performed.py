@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from lab_agent.domain import jobs
-from lab_agent.domain.ids import LineKey
-from lab_agent.domain.lab_messages import LabMessage, LabRejection, LabReport, NotPerformed, ObservationStatus, ReportStatus
-from lab_agent.domain.report_records import HoldReason
-from lab_agent.domain.state_machines import LineState, OrderState, ReportState
+from lab_agent.lis.lab_messages import LabMessage, LabRejection, LabReport, NotPerformed, ObservationStatus, ReportStatus
+from lab_agent.queue import jobs
+from lab_agent.results.records import HoldReason
+from lab_agent.shared.ids import LineKey
+from lab_agent.shared.state_machines import LineState, OrderState, ReportState
 from tests.harness.results import AWAY, ORDER, ResultsBench, haemoglobin, make_report
 from tests.integration.results.histories import (
     Step,

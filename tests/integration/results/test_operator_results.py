@@ -14,23 +14,18 @@ import pytest
 from pypdf import PdfReader
 
 from lab_agent import bootstrap
-from lab_agent.domain.ids import JobId, OrderKey
-from lab_agent.domain.lab_messages import (
-    Document,
-    ObservationStatus,
-    ReportedPatient,
-    ReportStatus,
-)
-from lab_agent.domain.report_records import HoldReason
-from lab_agent.domain.state_machines import OrderState, ReportState
-from lab_agent.domain.values import Coding
-from lab_agent.errors import InputError, InvalidTransitionError, StoreError
-from lab_agent.mappings.loader import MappingCache
-from lab_agent.workflow import operator_results
-from lab_agent.workflow.hold_reasons import held, what_to_do
-from lab_agent.workflow.operator_groups import GroupAction
-from lab_agent.workflow.operator_held_groups import ResultGroup, dismiss_results, preview_results, release_results
-from lab_agent.workflow.operator_jobs import dismiss_job, mark_job_done
+from lab_agent.lis.lab_messages import Document, ObservationStatus, ReportedPatient, ReportStatus
+from lab_agent.orders.group_actions import GroupAction
+from lab_agent.orders.held_group_actions import ResultGroup, dismiss_results, preview_results, release_results
+from lab_agent.orders.job_actions import dismiss_job, mark_job_done
+from lab_agent.results import result_actions
+from lab_agent.results.hold_reasons import held, what_to_do
+from lab_agent.results.mapping_loader import MappingCache
+from lab_agent.results.records import HoldReason
+from lab_agent.shared.errors import InputError, InvalidTransitionError, StoreError
+from lab_agent.shared.ids import JobId, OrderKey
+from lab_agent.shared.state_machines import OrderState, ReportState
+from lab_agent.shared.values import Coding
 from tests.harness.documents import PDF
 from tests.harness.paths import MAPPINGS
 from tests.harness.results import AWAY, NOW, ORDER, ResultsBench, haemoglobin, make_report, open_bench, refused
@@ -71,8 +66,8 @@ async def test_mapping_release_skips_concurrently_decided_reports(
         table.write("NEW,718-7,Hemoglobin,\n")
     mapped.mappings.reload()
     await mapped.dismiss(found[0])
-    monkeypatch.setattr(operator_results, "_unmapped_reports", lambda _: found)  # as they were listed before
-    decided = await operator_results.release_mapped_results(mapped.store, mapped.matcher, by="ann", now=mapped.clock.now())
+    monkeypatch.setattr(result_actions, "_unmapped_reports", lambda _: found)  # as they were listed before
+    decided = await result_actions.release_mapped_results(mapped.store, mapped.matcher, by="ann", now=mapped.clock.now())
     assert [(each.report.key, each.moved) for each in decided] == [(found[1].key, True)]
     assert await mapped.report_states() == [DISMISSED, MATCHED]
 
@@ -90,7 +85,7 @@ async def test_mapping_changed_before_delivery_holds_report(mapped: ResultsBench
     assert await mapped.line_states() == ["accepted"] * 3
     shutil.copy(MAPPINGS / "codes.csv", folder)
     fresh = bootstrap.build_matcher(mapped.settings, MappingCache(folder), mapped.catalogue)
-    await operator_results.release_mapped_results(mapped.store, fresh, by="ann", now=mapped.clock.now())
+    await result_actions.release_mapped_results(mapped.store, fresh, by="ann", now=mapped.clock.now())
     await mapped.run_until_idle()
     assert await mapped.report_states() == [DELIVERED]
 
@@ -101,7 +96,7 @@ async def test_mapping_changed_before_delivery_holds_report(mapped: ResultsBench
 async def match_to_nobody(bench: ResultsBench) -> None:
     lost = await bench.get_report("m1")
     with pytest.raises(StoreError):
-        await operator_results.match_result(bench.store, bench.matcher, lost.key, OrderKey("RNOBODY"), lines=(), **bench.who)
+        await result_actions.match_result(bench.store, bench.matcher, lost.key, OrderKey("RNOBODY"), lines=(), **bench.who)
 
 
 def order(state: OrderState) -> Step:
@@ -145,7 +140,7 @@ async def test_decision_on_changed_report_is_rejected(bench: ResultsBench) -> No
     """A report that changed since it was shown is not decided about."""
     lost = await bench.receive(LOST)
     for seen, is_current in ((lost.changed_at - timedelta(seconds=1), False), (lost.changed_at, True)):
-        deciding = operator_results.dismiss_result(bench.store, lost.key, seen_changed_at=seen, **bench.who)
+        deciding = result_actions.dismiss_result(bench.store, lost.key, seen_changed_at=seen, **bench.who)
         if is_current:
             assert (await deciding).report.state is DISMISSED
         else:
@@ -162,9 +157,9 @@ async def test_note_must_be_present_and_short(bench: ResultsBench, note: str) ->
     lost = await bench.receive(NOBODYS)
     who: dict[str, Any] = {**bench.who, "note": note}
     for decision in (
-        operator_results.dismiss_result(bench.store, lost.key, **who),
-        operator_results.release_result(bench.store, bench.matcher, lost.key, **who),
-        operator_results.match_result(bench.store, bench.matcher, lost.key, ORDER, **who),
+        result_actions.dismiss_result(bench.store, lost.key, **who),
+        result_actions.release_result(bench.store, bench.matcher, lost.key, **who),
+        result_actions.match_result(bench.store, bench.matcher, lost.key, ORDER, **who),
         dismiss_job(bench.store, JobId(1), **who),
         mark_job_done(bench.store, JobId(1), **who),
     ):

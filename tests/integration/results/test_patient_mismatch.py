@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from lab_agent.domain.ids import OrderKey
-from lab_agent.domain.lab_messages import LabRejection, LabReport, NotPerformed, ReportedPatient
-from lab_agent.domain.report_records import HoldReason, ReportRecord
-from lab_agent.domain.state_machines import ReportState
-from lab_agent.domain.values import Identifier, PartialDate
-from lab_agent.workflow.result_inbox import StoreInbox
+from lab_agent.lis.lab_messages import LabRejection, LabReport, NotPerformed, ReportedPatient
+from lab_agent.results.records import HoldReason, ReportRecord
+from lab_agent.results.result_inbox import StoreInbox
+from lab_agent.shared.ids import OrderKey
+from lab_agent.shared.state_machines import ReportState
+from lab_agent.shared.values import Identifier, PartialDate
 from tests.harness.result_doors import DOORS, ResultMessage, open_door
 from tests.harness.results import NOW, ORDER, ResultsBench, haemoglobin, make_report, open_bench
 from tests.integration.results.histories import Step, act, get, lines, now, play, release

@@ -6,11 +6,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from lab_agent.domain.refused_messages import RefusedState
-from lab_agent.domain.report_records import ReportRecord
 from lab_agent.lis.registry import AdapterRegistry, load_adapters
-from lab_agent.workflow.refused_message_desk import PartOutcome, RefusedMessageDesk
-from lab_agent.workflow.result_inbox import StoreInbox
+from lab_agent.results.records import ReportRecord
+from lab_agent.results.refused_message_actions import PartOutcome, RefusedMessageDesk
+from lab_agent.results.refused_records import RefusedState
+from lab_agent.results.result_inbox import StoreInbox
 from tests.harness.clock import VirtualClock
 from tests.harness.databases import InlineStore
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from lab_agent.domain.lab_messages import Document, ReferenceRange
-from lab_agent.domain.report_records import HoldReason
-from lab_agent.domain.state_machines import ReportState
-from lab_agent.domain.values import Coding, Quantity
+from lab_agent.lis.lab_messages import Document, ReferenceRange
+from lab_agent.results.records import HoldReason
+from lab_agent.shared.state_machines import ReportState
+from lab_agent.shared.values import Coding, Quantity
 from tests.harness.documents import PDF
 from tests.harness.results import ResultsBench, haemoglobin, make_report, open_bench
 from tests.integration.workflow.conftest import parametrize_first

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from lab_agent.domain.lab_messages import Document, LabReport, NotPerformed, ObservationStatus, ReportStatus
-from lab_agent.domain.report_records import HoldReason
-from lab_agent.domain.state_machines import ReportState
-from lab_agent.domain.values import Coding
-from lab_agent.errors import InvalidTransitionError
-from lab_agent.serialization import load_stored_message
+from lab_agent.lis.lab_messages import Document, LabReport, NotPerformed, ObservationStatus, ReportStatus
+from lab_agent.lis.serialization import load_stored_message
+from lab_agent.results.records import HoldReason
+from lab_agent.shared.errors import InvalidTransitionError
+from lab_agent.shared.state_machines import ReportState
+from lab_agent.shared.values import Coding
 from lab_agent.status.formatting import load_result
 from tests.harness.documents import PDF
 from tests.harness.results import AWAY, NOW, ResultsBench, haemoglobin, make_report, open_bench, refused

@@ -16,27 +16,14 @@ import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
-from lab_agent import exact_json
-from lab_agent.domain.code_systems import CodeSystems
-from lab_agent.domain.ids import LineKey, WorkOrderKey
-from lab_agent.domain.lab_messages import (
-    Document,
-    LabReport,
-    ReportedObservation,
-)
-from lab_agent.domain.values import (
-    CodeableConcept,
-    Coding,
-    PartialDate,
-    Period,
-    Quantity,
-    Range,
-    Ratio,
-    SampledData,
-)
-from lab_agent.errors import DataInvalidError
 from lab_agent.fhir.report_builder import UploadContext, UploadLine, plan_uploads, with_result_references
-from lab_agent.serialization import dump_message, load_message
+from lab_agent.lis.lab_messages import Document, LabReport, ReportedObservation
+from lab_agent.lis.serialization import dump_message, load_message
+from lab_agent.shared import exact_json
+from lab_agent.shared.code_systems import CodeSystems
+from lab_agent.shared.errors import DataInvalidError
+from lab_agent.shared.ids import LineKey, WorkOrderKey
+from lab_agent.shared.values import CodeableConcept, Coding, PartialDate, Period, Quantity, Range, Ratio, SampledData
 from lab_agent.status.formatting import format_timestamp
 from lab_sandbox.partner.errors import decode
 from lab_sandbox.partner.result_reader import find_differences, value_fields

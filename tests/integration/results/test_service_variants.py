@@ -9,10 +9,10 @@ from typing import Any
 import httpx
 import pytest
 
-from lab_agent import exact_json
-from lab_agent.domain.lab_messages import Document, ObservationStatus, ReportStatus
-from lab_agent.domain.state_machines import JobState, OrderState, ReportState
-from lab_agent.domain.values import CodeableConcept, Coding
+from lab_agent.lis.lab_messages import Document, ObservationStatus, ReportStatus
+from lab_agent.shared import exact_json
+from lab_agent.shared.state_machines import JobState, OrderState, ReportState
+from lab_agent.shared.values import CodeableConcept, Coding
 from lab_sandbox.faults.plan import FaultRule
 from tests.harness.documents import PDF
 from tests.harness.results import NOW, ResultsBench, haemoglobin, make_report, open_bench, refused

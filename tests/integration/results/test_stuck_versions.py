@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from lab_agent.domain.lab_messages import LabReport, NotPerformed
-from lab_agent.domain.report_records import HoldReason
-from lab_agent.domain.state_machines import JobState, ReportState
-from lab_agent.errors import InvalidTransitionError
 from lab_agent.exchange.client import ExchangeClient
-from lab_agent.workflow.operator_jobs import dismiss_job, retry_job
-from lab_agent.workflow.result_matching import ReportMatcher
+from lab_agent.lis.lab_messages import LabReport, NotPerformed
+from lab_agent.orders.job_actions import dismiss_job, retry_job
+from lab_agent.results.records import HoldReason
+from lab_agent.results.result_matching import ReportMatcher
+from lab_agent.shared.errors import InvalidTransitionError
+from lab_agent.shared.state_machines import JobState, ReportState
 from lab_sandbox.faults.plan import FaultRule
 from tests.harness.results import ResultsBench, haemoglobin, make_report, refused
 from tests.integration.results.histories import RETRY, Step, act, dismiss, faults, get, lines, now, play, reads, states, values

@@ -7,9 +7,9 @@ from random import Random
 
 import pytest
 
-from lab_agent.domain.job_records import JobKind
-from lab_agent.domain.state_machines import ReportState
-from lab_agent.worker.claiming import ClaimedJob
+from lab_agent.queue.claiming import ClaimedJob
+from lab_agent.queue.job_records import JobKind
+from lab_agent.shared.state_machines import ReportState
 from tests.harness.jobs import claim_jobs
 from tests.harness.results import ResultsBench, haemoglobin, make_report, refused
 

@@ -9,15 +9,15 @@ from random import Random
 
 import pytest
 
-from lab_agent.domain.ids import ReportKey
-from lab_agent.domain.job_records import JobKind
-from lab_agent.domain.lab_messages import LabReport, NotPerformed, ObservationStatus, ReportStatus
-from lab_agent.domain.report_records import HoldReason, ReportRecord
-from lab_agent.domain.state_machines import JOBS_NEEDING_OPERATOR, REPORTS_NEEDING_OPERATOR, ReportState
-from lab_agent.errors import InvalidTransitionError
-from lab_agent.serialization import load_stored_message
-from lab_agent.workflow import operator_results
-from lab_agent.workflow.operator_jobs import dismiss_job, retry_job
+from lab_agent.lis.lab_messages import LabReport, NotPerformed, ObservationStatus, ReportStatus
+from lab_agent.lis.serialization import load_stored_message
+from lab_agent.orders.job_actions import dismiss_job, retry_job
+from lab_agent.queue.job_records import JobKind
+from lab_agent.results import result_actions
+from lab_agent.results.records import HoldReason, ReportRecord
+from lab_agent.shared.errors import InvalidTransitionError
+from lab_agent.shared.ids import ReportKey
+from lab_agent.shared.state_machines import JOBS_NEEDING_OPERATOR, REPORTS_NEEDING_OPERATOR, ReportState
 from lab_sandbox.faults.plan import FaultRule
 from tests.harness.proof import FIGURES, SHARE
 from tests.harness.results import NOW, ResultsBench, haemoglobin, make_report, open_bench
@@ -96,10 +96,10 @@ class VersionsRun:
         if dismiss or report.hold_reason in {HoldReason.SUPERSEDED_BY_NEWER, HoldReason.DEFECT}:
             self.given_up.add(report.key)
         if dismiss or report.hold_reason is HoldReason.DEFECT:
-            await operator_results.dismiss_result(self.bench.store, report.key, **who)
+            await result_actions.dismiss_result(self.bench.store, report.key, **who)
         else:
             try:
-                await operator_results.release_result(self.bench.store, self.bench.matcher, report.key, **who)
+                await result_actions.release_result(self.bench.store, self.bench.matcher, report.key, **who)
             except InvalidTransitionError:  # another version is on its way: nothing was changed, and the operator tries again
                 self.given_up.discard(report.key)
 

@@ -18,34 +18,34 @@ import pytest
 from fastapi import FastAPI
 from playwright.async_api import Browser, async_playwright
 
-from lab_agent import result_bootstrap, web_server
-from lab_agent.accounts import Accounts, Role
-from lab_agent.audit_origin import find_origin
-from lab_agent.conditions.ids import ConditionId
-from lab_agent.conditions.model import AlertKey
-from lab_agent.crypto import Cipher, Passwords, new_key
-from lab_agent.domain.alerts import Alert, Event
-from lab_agent.domain.audit import AuditAction, AuditChannel
-from lab_agent.domain.ids import JobId, LineKey, OrderKey, ReportKey, ResourceId
-from lab_agent.domain.job_records import Job, JobKind, NewJob
-from lab_agent.domain.label_pools import LabelPool
-from lab_agent.domain.records import OrderRecord
-from lab_agent.domain.report_records import ReportRecord
-from lab_agent.domain.state_machines import JobState, LineState, OrderState, ReportState, WorkOrderState
-from lab_agent.domain.values import Identifier
-from lab_agent.errors import StoreError
+from lab_agent import result_bootstrap
 from lab_agent.lis.registry import AdapterRegistry
-from lab_agent.metrics import Metrics
+from lab_agent.operations.accounts import Accounts, Role
+from lab_agent.orders.records import OrderRecord
+from lab_agent.orders.rejection_breaker import RejectionBreaker
+from lab_agent.queue.job_records import Job, JobKind, NewJob
+from lab_agent.results.records import ReportRecord
+from lab_agent.results.refused_message_actions import RefusedMessageDesk
 from lab_agent.rules.catalogue_history import CatalogueHistory
 from lab_agent.settings.status import StatusSettings
+from lab_agent.shared import web_server
+from lab_agent.shared.conditions.model import AlertKey, ConditionId
+from lab_agent.shared.errors import StoreError
+from lab_agent.shared.ids import JobId, LineKey, OrderKey, ReportKey, ResourceId
+from lab_agent.shared.label_pools import LabelPool
+from lab_agent.shared.metrics import Metrics
+from lab_agent.shared.state_machines import JobState, LineState, OrderState, ReportState, WorkOrderState
+from lab_agent.shared.values import Identifier
 from lab_agent.status.app import create_app
 from lab_agent.status.context import AdapterStatus, ConnectionDesk, StatusContext
+from lab_agent.store.audit_origin import find_origin
+from lab_agent.store.audit_records import AuditAction, AuditChannel
 from lab_agent.store.audit_verification import iterate_records
+from lab_agent.store.crypto import Cipher, Passwords, new_key
+from lab_agent.store.event_records import Alert, Event
 from lab_agent.store.queries import Queries
 from lab_agent.store.read_models import LAST_POLL_KEY
 from lab_agent.store.unit_of_work import Store, UnitOfWork
-from lab_agent.workflow.refused_message_desk import RefusedMessageDesk
-from lab_agent.workflow.rejection_breaker import RejectionBreaker
 from tests.harness.browser import ARGS, CHROMIUM
 from tests.harness.clock import VirtualClock
 from tests.harness.databases import create_database

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from fastapi.routing import APIRoute
 
-from lab_agent.accounts import Role
+from lab_agent.operations.accounts import Role
 from lab_agent.status.app import PAGE_MODULES
 from tests.integration.status.conftest import GOOD, form_token
 

@@ -10,9 +10,9 @@ from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Browser
 
 from lab_agent.catalogue.spreadsheet.csv_files import read_tables
-from lab_agent.catalogue_service.versions import activate, load_active_catalogue
-from lab_agent.domain.refused_messages import RefusedContent
-from lab_agent.workflow.refused_messages import record_refusal
+from lab_agent.catalogue.versions import activate, load_active_catalogue
+from lab_agent.results.refused_messages import record_refusal
+from lab_agent.results.refused_records import RefusedContent
 from tests.harness import status_pages
 from tests.harness.browser import needs_chromium
 from tests.harness.canaries import page_routes

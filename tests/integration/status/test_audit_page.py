@@ -9,11 +9,11 @@ from unittest.mock import AsyncMock
 import pytest
 from sqlalchemy import text
 
-from lab_agent.accounts import Role
-from lab_agent.domain.audit import AuditAction, AuditChannel, AuditEntry
-from lab_agent.errors import StoreFault, StoreUnreachableError
+from lab_agent.operations.accounts import Role
+from lab_agent.shared.errors import StoreFault, StoreUnreachableError
 from lab_agent.status import audit_page
 from lab_agent.status.audit_words import ACTION_WORDS, CHANNEL_WORDS, subject_page
+from lab_agent.store.audit_records import AuditAction, AuditChannel, AuditEntry
 from tests.harness import status_pages
 from tests.integration.status.conftest import GOOD, HOSTILE, NOW, SECRETS, post
 

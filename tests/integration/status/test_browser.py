@@ -7,7 +7,7 @@ from collections.abc import Awaitable
 import pytest
 from playwright.async_api import Browser, Page
 
-from lab_agent.domain.state_machines import OrderState
+from lab_agent.shared.state_machines import OrderState
 from tests.harness.browser import needs_chromium
 from tests.harness.clock import wait_until
 from tests.integration.status.conftest import HELD, StatusPages, served

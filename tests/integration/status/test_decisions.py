@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from lab_agent.accounts import Role
-from lab_agent.domain.audit import AuditAction
-from lab_agent.domain.failure_causes import FailureCause
-from lab_agent.domain.ids import LineKey, OrderKey
-from lab_agent.domain.job_records import JobKind, NewJob
-from lab_agent.domain.state_machines import JobState, LineState, OrderState
+from lab_agent.operations.accounts import Role
+from lab_agent.queue.failure_causes import FailureCause
+from lab_agent.queue.job_records import JobKind, NewJob
 from lab_agent.rules.engine import Assessment
 from lab_agent.rules.rule import Finding, Severity
+from lab_agent.shared.ids import LineKey, OrderKey
+from lab_agent.shared.state_machines import JobState, LineState, OrderState
 from lab_agent.status.order_page import build_track
+from lab_agent.store.audit_records import AuditAction
 from tests.integration.status.conftest import GOOD, HELD, NOW, UNCERTAIN, post
 
 

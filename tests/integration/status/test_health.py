@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import AsyncMock, Mock
 
-from lab_agent.accounts import Role
-from lab_agent.conditions.ids import ConditionId
-from lab_agent.conditions.model import OpenCondition
-from lab_agent.conditions.table import CONDITIONS
-from lab_agent.domain.alerts import Alert
-from lab_agent.domain.job_records import JobKind
-from lab_agent.errors import StoreFault, StoreUnreachableError
+from lab_agent.operations.accounts import Role
+from lab_agent.queue.job_records import JobKind
+from lab_agent.shared.conditions.model import ConditionId, OpenCondition
+from lab_agent.shared.conditions.table import CONDITIONS
+from lab_agent.shared.errors import StoreFault, StoreUnreachableError
 from lab_agent.status.sessions import SESSION_COOKIE
+from lab_agent.store.event_records import Alert
 from tests.integration.status.conftest import HOSTILE, NOW, PASSWORD, form_token
 
 AWAY = Mock(overview=AsyncMock(side_effect=StoreUnreachableError))

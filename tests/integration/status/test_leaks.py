@@ -26,22 +26,22 @@ from typing import Any
 import httpx
 import pytest
 
-from lab_agent import exact_json, logs
-from lab_agent.accounts import Role
 from lab_agent.cli.support_bundle import support_bundle
-from lab_agent.domain.audit import AuditAction
-from lab_agent.domain.lab_order import LabOrder
 from lab_agent.lis.folder import FolderAdapter, FolderSettings
 from lab_agent.lis.guard import GuardedInbox
 from lab_agent.lis.hl7v2 import Hl7v2Adapter, Hl7v2Settings
-from lab_agent.notification.message import Change, Item, Message
-from lab_agent.notification.planning import Situation
-from lab_agent.notification.text import to_text
-from lab_agent.serialization import message_schema
+from lab_agent.lis.lab_order import LabOrder
+from lab_agent.lis.serialization import message_schema
+from lab_agent.operations.accounts import Role
+from lab_agent.operations.attention_alerts import AttentionAlerts
+from lab_agent.operations.notification.message import Change, Item, Message
+from lab_agent.operations.notification.planning import Situation
+from lab_agent.operations.notification.text import to_text
+from lab_agent.results.result_inbox import StoreInbox
 from lab_agent.settings.groups import LoggingSettings
+from lab_agent.shared import exact_json, logs
 from lab_agent.status.app import create_app
-from lab_agent.workflow.attention_alerts import AttentionAlerts
-from lab_agent.workflow.result_inbox import StoreInbox
+from lab_agent.store.audit_records import AuditAction
 from lab_sandbox.references import Ref
 from tests.harness.canaries import Canaries, Crawl, page_routes, route_of
 from tests.harness.hl7_wire import dialled, framed
@@ -379,10 +379,10 @@ async def test_no_word_leaks(world: World, pages: StatusPages, tmp_path: Path) -
     told = Situation.of(alerts, None).told
     items = tuple(Item(change=Change.STARTED, condition=each) for each in told)
     message = Message(id="1", laboratory="lab", at=world.clock.now(), items=items)
-    agent.metrics.update_conditions(told)
+    agent.components.metrics.update_conditions(told)
     sinks.look("alerts", repr(alerts))
     sinks.look("notification", f"{message} {to_text(message)}")
-    sinks.look("metrics", agent.metrics.render())
+    sinks.look("metrics", agent.components.metrics.render())
     (tmp_path / "agent.log").write_text(log.getvalue())
     (tmp_path / "lab-agent.toml").write_text(SETTINGS.replace("sqlite:///lab.db", f"sqlite:///{tmp_path}/lab.db"))
     bundle = tmp_path / "bundle.tar.gz"

@@ -12,11 +12,11 @@ from typing import Any
 import httpx
 import pytest
 
-from lab_agent.accounts import Role
-from lab_agent.crypto import Cipher, new_key
-from lab_agent.password_attempts import MAX_WAIT, AttemptThrottle
+from lab_agent.operations.accounts import Role
+from lab_agent.status.password_attempts import MAX_WAIT, AttemptThrottle
 from lab_agent.status.session_start import local_path
 from lab_agent.status.sessions import SESSION_COOKIE
+from lab_agent.store.crypto import Cipher, new_key
 from tests.harness.clock import DEADLINE
 from tests.integration.status.conftest import BASE, PASSWORD, post
 

@@ -13,11 +13,7 @@ from typing import Any
 
 import pytest
 
-from lab_agent import exact_json
-from lab_agent.accounts import Role
-from lab_agent.domain.ids import ReportKey
-from lab_agent.domain.job_records import JobKind
-from lab_agent.domain.lab_messages import (
+from lab_agent.lis.lab_messages import (
     Accession,
     AccessionUpdate,
     Document,
@@ -26,10 +22,14 @@ from lab_agent.domain.lab_messages import (
     ReportedObservation,
     ReportedPatient,
 )
-from lab_agent.domain.state_machines import ReportState
-from lab_agent.domain.values import Coding, Quantity, SampledData
-from lab_agent.serialization.identity import pack_identity
-from lab_agent.workflow.hold_reasons import what_to_do
+from lab_agent.operations.accounts import Role
+from lab_agent.orders.patient_data import pack_identity
+from lab_agent.queue.job_records import JobKind
+from lab_agent.results.hold_reasons import what_to_do
+from lab_agent.shared import exact_json
+from lab_agent.shared.ids import ReportKey
+from lab_agent.shared.state_machines import ReportState
+from lab_agent.shared.values import Coding, Quantity, SampledData
 from tests.harness import status_pages
 from tests.harness.results import haemoglobin
 from tests.integration.status.conftest import SECRETS

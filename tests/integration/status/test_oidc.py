@@ -14,11 +14,11 @@ import pytest
 from joserfc.jwk import OctKey, RSAKey
 from playwright.async_api import Browser
 
-from lab_agent.accounts import Role
-from lab_agent.domain.audit import AuditAction
+from lab_agent.operations.accounts import Role
 from lab_agent.settings.status import StatusSettings
 from lab_agent.status.oidc import ATTEMPT_COOKIE
 from lab_agent.status.sessions import SESSION_COOKIE
+from lab_agent.store.audit_records import AuditAction
 from tests.harness.browser import needs_chromium
 from tests.harness.clock import DEADLINE
 from tests.harness.oidc_provider import CLIENT_ID, CLIENT_SECRET, KEY, OTHER_KEY, Provider, oidc_provider

@@ -10,16 +10,16 @@ from unittest.mock import AsyncMock
 
 import pytest
 
-from lab_agent.accounts import Role
+from lab_agent.catalogue.notices import Announcement, announce, load_notices
+from lab_agent.catalogue.records import CATALOGUE_CHANGE_STAMP
 from lab_agent.catalogue.spreadsheet.csv_files import read_tables
-from lab_agent.catalogue_service.notices import Announcement, announce, load_notices
-from lab_agent.catalogue_service.versions import activate, load_active_catalogue
-from lab_agent.domain import jobs
-from lab_agent.domain.audit import AuditAction
-from lab_agent.domain.catalogue_records import CATALOGUE_CHANGE_STAMP
-from lab_agent.domain.credentials import StoredToken
-from lab_agent.domain.job_records import JobKind
-from lab_agent.errors import LisUnavailable
+from lab_agent.catalogue.versions import activate, load_active_catalogue
+from lab_agent.operations.accounts import Role
+from lab_agent.queue import jobs
+from lab_agent.queue.job_records import JobKind
+from lab_agent.shared.errors import LisUnavailable
+from lab_agent.store.audit_records import AuditAction
+from lab_agent.store.credential_records import StoredToken
 from tests.harness.paths import CATALOGUE
 from tests.integration.status.conftest import GOOD, HOSTILE, NOW, form_token, offer_catalogue, post
 

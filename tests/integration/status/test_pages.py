@@ -12,15 +12,15 @@ from unittest.mock import AsyncMock
 
 import pytest
 
-from lab_agent.accounts import Role
-from lab_agent.domain import jobs
-from lab_agent.domain.audit import AuditAction
-from lab_agent.domain.failure_causes import FailureCause
-from lab_agent.domain.ids import OrderKey, ResourceId
-from lab_agent.domain.job_records import AttemptRecord, JobKind, ServiceMessage
-from lab_agent.domain.records import OrderRecord
-from lab_agent.errors import StoreError, StoreUnreachableError
+from lab_agent.operations.accounts import Role
+from lab_agent.orders.records import OrderRecord
+from lab_agent.queue import jobs
+from lab_agent.queue.failure_causes import FailureCause
+from lab_agent.queue.job_records import AttemptRecord, JobKind, ServiceMessage
+from lab_agent.shared.errors import StoreError, StoreUnreachableError
+from lab_agent.shared.ids import OrderKey, ResourceId
 from lab_agent.status import order_list
+from lab_agent.store.audit_records import AuditAction
 from tests.integration.status.conftest import GOOD, HELD, HOSTILE, NOW, SECRETS, UNCERTAIN
 
 PAGES = (

@@ -11,10 +11,10 @@ from typing import Any
 import httpx
 import pytest
 
-from lab_agent.accounts import Role
-from lab_agent.domain.audit import AuditAction
+from lab_agent.operations.accounts import Role
 from lab_agent.settings.status import StatusSettings
 from lab_agent.status.sessions import SESSION_COOKIE
+from lab_agent.store.audit_records import AuditAction
 from tests.harness.clock import DEADLINE
 from tests.integration.status.conftest import PASSWORD, StatusPages, form_token, post
 from tests.integration.status.conftest import served as serving

@@ -12,16 +12,16 @@ from typing import Any
 
 import pytest
 
-from lab_agent.accounts import Role
-from lab_agent.conditions.ids import ConditionId
-from lab_agent.domain.refused_messages import RefusedState
-from lab_agent.errors import StoreUnreachableError
 from lab_agent.lis.registry import AdapterRegistry, load_adapters
+from lab_agent.operations.accounts import Role
+from lab_agent.operations.retention import RetentionPurger
+from lab_agent.results import refused_messages
+from lab_agent.results.refused_message_actions import RefusedMessageDesk
+from lab_agent.results.refused_records import RefusedState
+from lab_agent.results.result_inbox import StoreInbox
 from lab_agent.settings.groups import RetentionSettings
-from lab_agent.workflow import refused_messages
-from lab_agent.workflow.refused_message_desk import RefusedMessageDesk
-from lab_agent.workflow.result_inbox import StoreInbox
-from lab_agent.workflow.retention import RetentionPurger
+from lab_agent.shared.conditions.model import ConditionId
+from lab_agent.shared.errors import StoreUnreachableError
 from tests.harness.clock import DEADLINE
 from tests.harness.refused import FS, MENDED_MAP, NAME, VT, adapter_table, oru, send
 from tests.integration.status.conftest import post
@@ -222,7 +222,7 @@ async def test_store_failure_leaves_message_unanswered(laboratory: Laboratory, m
     def fail(*_: Any) -> None:
         raise StoreUnreachableError
 
-    monkeypatch.setattr("lab_agent.workflow.result_inbox.record_refusal", fail)
+    monkeypatch.setattr("lab_agent.results.result_inbox.record_refusal", fail)
     reader, writer = await asyncio.open_connection("127.0.0.1", laboratory.port)
     writer.write(VT + oru() + FS + b"\r")
     async with asyncio.timeout(DEADLINE):

@@ -6,8 +6,8 @@ import re
 from dataclasses import replace
 from typing import Any
 
-from lab_agent.accounts import Role
-from lab_agent.domain.audit import AuditAction
+from lab_agent.operations.accounts import Role
+from lab_agent.store.audit_records import AuditAction
 from tests.integration.status.conftest import PASSWORD, post
 
 NEW = "another long password"

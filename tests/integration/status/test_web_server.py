@@ -9,8 +9,8 @@ from typing import Any
 import httpx
 import pytest
 
-from lab_agent import web_server
-from lab_agent.errors import SettingsError
+from lab_agent.shared import web_server
+from lab_agent.shared.errors import SettingsError
 from tests.harness.clock import DEADLINE
 
 

@@ -15,11 +15,11 @@ from typing import Any
 import psycopg
 import pytest
 
-from lab_agent.crypto import Cipher, new_key
-from lab_agent.domain.ids import LineKey, OrderKey, ReportKey, ResourceId
-from lab_agent.domain.job_records import Job, JobKind, NewJob
-from lab_agent.domain.records import LabelUse, LineRecord, OrderRecord
-from lab_agent.domain.report_records import ReportRecord, UploadRecord
+from lab_agent.orders.records import LabelUse, LineRecord, OrderRecord
+from lab_agent.queue.job_records import Job, JobKind, NewJob
+from lab_agent.results.records import ReportRecord, UploadRecord
+from lab_agent.shared.ids import LineKey, OrderKey, ReportKey, ResourceId
+from lab_agent.store.crypto import Cipher, new_key
 from lab_agent.store.schema import upgrade
 from lab_agent.store.table_base import METADATA
 from lab_agent.store.unit_of_work import Store, UnitOfWork

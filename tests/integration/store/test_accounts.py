@@ -6,10 +6,10 @@ from datetime import timedelta
 
 import pytest
 
-from lab_agent.accounts import Accounts, Role
-from lab_agent.crypto import Passwords
-from lab_agent.domain.credentials import UserRecord
-from lab_agent.errors import AlreadyExistsError, DataInvalidError, StoreError
+from lab_agent.operations.accounts import Accounts, Role
+from lab_agent.shared.errors import AlreadyExistsError, DataInvalidError, StoreError
+from lab_agent.store.credential_records import UserRecord
+from lab_agent.store.crypto import Passwords
 from tests.integration.store.conftest import NOW
 
 PASSWORD = "correct horse battery"

@@ -9,16 +9,16 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import delete, insert, select, text, update
 
-from lab_agent.audit_origin import find_origin
-from lab_agent.crypto import Cipher, new_key
-from lab_agent.domain.audit import AuditAction, AuditChannel, AuditEntry, AuditOrigin
-from lab_agent.domain.ids import OrderKey
-from lab_agent.errors import StoreError
+from lab_agent.shared.errors import StoreError
+from lab_agent.shared.ids import OrderKey
 from lab_agent.store import audit_queries
 from lab_agent.store.audit_mark import AuditMarkFile
+from lab_agent.store.audit_origin import find_origin
 from lab_agent.store.audit_queries import AuditCriteria
+from lab_agent.store.audit_records import AuditAction, AuditChannel, AuditEntry, AuditOrigin
 from lab_agent.store.audit_tables import audit_head, audit_notes, audit_records
 from lab_agent.store.audit_verification import AuditBreak, AuditFilter, head_mark, iterate_records, list_records, verify_audit
+from lab_agent.store.crypto import Cipher, new_key
 from lab_agent.store.key_rotation import rotate_keys
 from lab_agent.store.queries import Queries
 from lab_agent.store.unit_of_work import Store

@@ -18,13 +18,12 @@ import psycopg
 import pytest
 from sqlalchemy import text
 
-from lab_agent.crypto import Cipher, new_key
-from lab_agent.domain.workers import WorkerRecord
-from lab_agent.errors import CryptoError, InputError, SchemaMismatchError, StoreError, StoreFault, StoreUnreachableError
-from lab_agent.settings.backup import BackupSettings
-from lab_agent.settings.groups import StoreSettings
+from lab_agent.queue.workers import WorkerRecord
+from lab_agent.settings.groups import BackupSettings, StoreSettings
+from lab_agent.shared.errors import CryptoError, InputError, SchemaMismatchError, StoreError, StoreFault, StoreUnreachableError
 from lab_agent.store.agent_lock import AgentLock
 from lab_agent.store.backups import Backup, RestoredBackup, list_backups, make_backup, prune_backups, restore_backup
+from lab_agent.store.crypto import Cipher, new_key
 from lab_agent.store.schema import upgrade
 from lab_agent.store.schema_versions import head_revision
 from lab_agent.store.unit_of_work import Store

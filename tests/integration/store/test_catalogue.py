@@ -8,9 +8,9 @@ from decimal import Decimal
 
 import pytest
 
-from lab_agent.domain.api_refusals import KEPT, ApiRefusals, RefusalReason
-from lab_agent.domain.catalogue_records import ApiToken, CatalogueVersion, IssuedLabel, TurnaroundNotice
-from lab_agent.errors import AlreadyExistsError
+from lab_agent.catalogue.records import ApiToken, CatalogueVersion, IssuedLabel, TurnaroundNotice
+from lab_agent.shared.errors import AlreadyExistsError
+from lab_agent.store.api_refusals import KEPT, ApiRefusals, RefusalReason
 from tests.integration.store.conftest import NOW
 
 HOUR = timedelta(hours=1)

@@ -9,20 +9,19 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, text
 
-from lab_agent.conditions.ids import ConditionId
-from lab_agent.conditions.model import AlertKey
-from lab_agent.crypto import Cipher
-from lab_agent.domain.alerts import Alert
-from lab_agent.domain.failure_causes import FailureCause
-from lab_agent.domain.job_records import JobKind
-from lab_agent.domain.state_machines import OPEN_JOBS, JobState, OrderState
-from lab_agent.monitoring.cause_groups import CauseGroup, read_groups
+from lab_agent.operations.attention_alerts import AttentionAlerts
+from lab_agent.operations.cause_groups import CauseGroup, read_groups
+from lab_agent.orders import held_group_actions, job_actions
+from lab_agent.orders.group_actions import GroupAction
+from lab_agent.orders.job_actions import JobGroup
+from lab_agent.queue.failure_causes import FailureCause
+from lab_agent.queue.job_records import JobKind
+from lab_agent.shared.conditions.model import AlertKey, ConditionId
+from lab_agent.shared.state_machines import OPEN_JOBS, JobState, OrderState
+from lab_agent.store.crypto import Cipher
+from lab_agent.store.event_records import Alert
 from lab_agent.store.queries import Queries
 from lab_agent.store.unit_of_work import Store
-from lab_agent.workflow import operator_held_groups, operator_job_groups
-from lab_agent.workflow.attention_alerts import AttentionAlerts
-from lab_agent.workflow.operator_groups import GroupAction
-from lab_agent.workflow.operator_job_groups import JobGroup
 from tests.harness.clock import VirtualClock
 from tests.integration.store.test_growth import StepCounter
 
@@ -153,10 +152,10 @@ async def test_pages_read_no_more_than_they_show(store: Store, attention: Attent
 
 async def test_cause_is_retried_in_portions_but_for_unverified_handovers(store: Store, attention: AttentionAlerts) -> None:
     group = JobGroup(FailureCause.LIS_DISK_FULL, system="chemistry")
-    preview = await operator_job_groups.preview_retry(store, group)
+    preview = await job_actions.preview_retry(store, group)
     assert (preview.action, preview.number) == (GroupAction.RETRY, HANDOVERS - UNVERIFIED)
     assert [each.number for each in preview.left_out] == [UNVERIFIED]
-    outcome = await operator_job_groups.retry_group(store, group, by="anna", now=NOW)
+    outcome = await job_actions.retry_group(store, group, by="anna", now=NOW)
     assert (outcome.done, [each.number for each in outcome.left_out]) == (HANDOVERS - UNVERIFIED, [UNVERIFIED])
     jobs = (await Queries(store).jobs(kinds=[JobKind.SUBMIT_ORDER], limit=1_000)).items
     assert sum(each.state is JobState.DUE and each.due_at == NOW for each in jobs) == HANDOVERS - UNVERIFIED
@@ -164,19 +163,19 @@ async def test_cause_is_retried_in_portions_but_for_unverified_handovers(store: 
     detail = await Queries(store).order(jobs[-1].order)
     assert detail is not None
     assert [(each.action, each.by) for each in detail.events] == [("operator", "anna")]
-    again = await operator_job_groups.retry_group(store, group, by="anna", now=NOW)
+    again = await job_actions.retry_group(store, group, by="anna", now=NOW)
     assert (again.done, sum(each.number for each in again.left_out)) == (0, HANDOVERS), "after a crash, the rest is done"
     await attention.run()
     assert (await open_alerts(store))[DISK_ALERT].count == HANDOVERS, "it fails until an attempt succeeds"
 
 
 async def test_held_orders_of_a_cause_are_assessed_now(store: Store) -> None:
-    assert (await operator_held_groups.preview_assessment(store, RULE)).number == HELD
-    outcome = await operator_held_groups.assess_held_orders(store, RULE, by="anna", now=NOW)
+    assert (await held_group_actions.preview_assessment(store, RULE)).number == HELD
+    outcome = await held_group_actions.assess_held_orders(store, RULE, by="anna", now=NOW)
     assert outcome.done == HELD
     due = await store.transact(lambda uow: uow.jobs.pending([JobKind.FETCH_ORDER], now=NOW))
     assert due.kinds == {JobKind.FETCH_ORDER}
-    repeated = await operator_held_groups.assess_held_orders(store, RULE, by="anna", now=NOW)
+    repeated = await held_group_actions.assess_held_orders(store, RULE, by="anna", now=NOW)
     assert (repeated.done, [each.number for each in repeated.left_out]) == (0, [HELD])
 
 
@@ -184,8 +183,8 @@ async def test_cause_is_dismissed_and_what_cannot_be_changed_stops_no_other(stor
     spoilt = "UPDATE jobs SET kind = 'deliver_report', target = 'gone' WHERE target = 'U7'"
     await store.write(lambda connection, _: connection.execute(text(spoilt)))
     group = JobGroup(FailureCause.WRITE_REJECTED)
-    assert (await operator_job_groups.preview_dismissal(store, group)).number == UPLOADS
-    outcome = await operator_job_groups.dismiss_group(store, group, by="anna", note="entered by hand", now=NOW)
+    assert (await job_actions.preview_dismissal(store, group)).number == UPLOADS
+    outcome = await job_actions.dismiss_group(store, group, by="anna", note="entered by hand", now=NOW)
     assert (outcome.done, [each.number for each in outcome.left_out]) == (UPLOADS - 1, [1])
     await attention.run()
     assert (await open_alerts(store))[UPLOAD_ALERT].count == 1

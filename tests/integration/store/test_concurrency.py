@@ -18,8 +18,8 @@ from datetime import timedelta
 
 import pytest
 
-from lab_agent.crypto import Cipher
-from lab_agent.errors import LeaseLostError
+from lab_agent.shared.errors import LeaseLostError
+from lab_agent.store.crypto import Cipher
 from lab_agent.store.unit_of_work import Store
 from tests.harness.clock import DEADLINE
 from tests.harness.forked_programs import process_context
@@ -217,9 +217,9 @@ async def test_write_waits_for_another_process(sqlite_url, cipher):
 TRIPLES = textwrap.dedent("""
     import asyncio, sys
     from datetime import UTC, datetime
-    from lab_agent.crypto import Cipher
-    from lab_agent.domain.records import LineRecord, OrderRecord
-    from lab_agent.domain.job_records import JobKind, NewJob
+    from lab_agent.store.crypto import Cipher
+    from lab_agent.orders.records import LineRecord, OrderRecord
+    from lab_agent.queue.job_records import JobKind, NewJob
     from lab_agent.store.unit_of_work import Store
 
     def triple(uow, name):

@@ -9,23 +9,23 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import select
 
-from lab_agent.crypto import Cipher
-from lab_agent.domain.alerts import Event
-from lab_agent.domain.audit import AuditAction, AuditEntry
-from lab_agent.domain.ids import OrderKey, ReportKey
-from lab_agent.domain.job_records import ServiceMessage
-from lab_agent.domain.lab_messages import Document, LabReport, ReportedObservation, ReportStatus
-from lab_agent.domain.refused_messages import RefusedContent
-from lab_agent.domain.report_records import HostedDocument
-from lab_agent.domain.state_machines import JobState, LineState, OrderState, ReportState
-from lab_agent.domain.values import Coding
-from lab_agent.errors import CryptoError, InvalidTransitionError
-from lab_agent.serialization import dump_message, load_stored_message
+from lab_agent.lis.lab_messages import Document, LabReport, ReportedObservation, ReportStatus
+from lab_agent.lis.serialization import dump_message, load_stored_message
+from lab_agent.operations.patient_erasure import erase_order, erase_refused, erase_report, look_at_orders
+from lab_agent.queue.job_records import ServiceMessage
+from lab_agent.results.records import HostedDocument
+from lab_agent.results.refused_messages import record_refusal
+from lab_agent.results.refused_records import RefusedContent
+from lab_agent.shared.errors import CryptoError, InvalidTransitionError
+from lab_agent.shared.ids import OrderKey, ReportKey
+from lab_agent.shared.state_machines import JobState, LineState, OrderState, ReportState
+from lab_agent.shared.values import Coding
+from lab_agent.store.audit_records import AuditAction, AuditEntry
 from lab_agent.store.audit_verification import verify_audit
+from lab_agent.store.crypto import Cipher
+from lab_agent.store.event_records import Event
 from lab_agent.store.queries import Queries
 from lab_agent.store.table_base import METADATA
-from lab_agent.workflow.patient_erasure import erase_order, erase_refused, erase_report, look_at_orders
-from lab_agent.workflow.refused_messages import record_refusal
 from tests.integration.store.conftest import NOW
 
 CANARY = "Petrova"

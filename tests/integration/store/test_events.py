@@ -8,13 +8,12 @@ from typing import Any
 
 import pytest
 
-from lab_agent.conditions.ids import ConditionId
-from lab_agent.conditions.model import AlertKey
-from lab_agent.domain.alerts import Alert, Event
-from lab_agent.domain.credentials import StoredToken
-from lab_agent.domain.notifications import ChannelRecord, Notification
-from lab_agent.domain.workers import WorkerRecord
-from lab_agent.errors import LeaseLostError
+from lab_agent.queue.workers import WorkerRecord
+from lab_agent.shared.conditions.model import AlertKey, ConditionId
+from lab_agent.shared.errors import LeaseLostError
+from lab_agent.store.credential_records import StoredToken
+from lab_agent.store.event_records import Alert, Event
+from lab_agent.store.notification_records import ChannelRecord, Notification
 from lab_agent.store.queries import Queries
 from tests.integration.store.conftest import LEASE, NOW
 

@@ -14,7 +14,7 @@ from subprocess import PIPE
 import psycopg
 import pytest
 
-from lab_agent.errors import StoreConflictError, StoreError, StoreUnreachableError
+from lab_agent.shared.errors import StoreConflictError, StoreError, StoreUnreachableError
 from lab_agent.store import engine
 from lab_agent.store.unit_of_work import Store
 from tests.harness.clock import DEADLINE
@@ -91,8 +91,8 @@ async def test_deadlock_is_temporary_error(postgres_store, factory):
 
 STANDING_STILL = """
 import asyncio, os, signal, sys
-from lab_agent.crypto import Cipher
-from lab_agent.errors import StoreUnreachableError
+from lab_agent.store.crypto import Cipher
+from lab_agent.shared.errors import StoreUnreachableError
 from lab_agent.store.engine import open_reading_engine
 from lab_agent.store.unit_of_work import Store
 

@@ -16,15 +16,13 @@ from hypothesis import strategies as st
 from sqlalchemy import event, select, text
 from sqlalchemy.exc import OperationalError
 
-from lab_agent.conditions.ids import ConditionId
-from lab_agent.conditions.model import AlertKey
-from lab_agent.domain.alerts import Alert, Event
-from lab_agent.domain.job_records import JobKind
-from lab_agent.domain.records import LineRecord, OrderRecord
-from lab_agent.domain.report_records import ReportRecord
-from lab_agent.domain.work_orders import WorkOrder
-from lab_agent.errors import AlreadyExistsError, StoreError, StoreUnreachableError
+from lab_agent.orders.records import LineRecord, OrderRecord, WorkOrder
+from lab_agent.queue.job_records import JobKind
+from lab_agent.results.records import ReportRecord
+from lab_agent.shared.conditions.model import AlertKey, ConditionId
+from lab_agent.shared.errors import AlreadyExistsError, StoreError, StoreUnreachableError
 from lab_agent.store import engine
+from lab_agent.store.event_records import Alert, Event
 from lab_agent.store.tables import alerts, events, jobs, label_uses, lines, orders, reports, work_orders
 from lab_agent.store.unit_of_work import Store
 from tests.harness.clock import DEADLINE, wait_until

@@ -10,17 +10,18 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, event, text
 
-from lab_agent.crypto import Cipher
-from lab_agent.domain.ids import OrderKey
-from lab_agent.domain.job_records import JobKind
-from lab_agent.domain.state_machines import OPEN_JOBS, JobState, OrderState, ReportState
-from lab_agent.monitoring.cause_groups import read_groups
-from lab_agent.store import audit_queries, job_statements, query_pages
+from lab_agent.operations.cause_groups import read_groups
+from lab_agent.queue import job_statements
+from lab_agent.queue.job_queues import JOB_QUEUES
+from lab_agent.queue.job_records import JobKind
+from lab_agent.shared.ids import OrderKey
+from lab_agent.shared.state_machines import OPEN_JOBS, JobState, OrderState, ReportState
+from lab_agent.store import audit_queries, query_pages
 from lab_agent.store.audit_queries import AuditCriteria
+from lab_agent.store.crypto import Cipher
 from lab_agent.store.overdue_results import select_overdue_orders
 from lab_agent.store.queries import Queries
 from lab_agent.store.unit_of_work import Store, UnitOfWork
-from lab_agent.worker.job_queues import JOB_QUEUES
 from tests.harness.databases import create_database
 from tests.integration.store.conftest import UnitOfWorkRunner
 

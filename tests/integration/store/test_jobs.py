@@ -8,12 +8,12 @@ from decimal import Decimal
 
 import pytest
 
-from lab_agent.domain.failure_causes import FailureCause
-from lab_agent.domain.ids import JobId
-from lab_agent.domain.job_records import JobKind
-from lab_agent.domain.state_machines import JobState
-from lab_agent.errors import InvalidTransitionError, LeaseLostError
-from lab_agent.workflow.adapter_pauses import load_pauses, pause_adapter, resume_adapter
+from lab_agent.orders.pause_actions import load_pauses, pause_adapter, resume_adapter
+from lab_agent.queue.failure_causes import FailureCause
+from lab_agent.queue.job_records import JobKind
+from lab_agent.shared.errors import InvalidTransitionError, LeaseLostError
+from lab_agent.shared.ids import JobId
+from lab_agent.shared.state_machines import JobState
 from tests.integration.store.conftest import LEASE, NOW
 
 SECOND = timedelta(seconds=1)

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, event
 
-from lab_agent.crypto import Cipher, new_key
-from lab_agent.domain.credentials import StoredToken
-from lab_agent.errors import CryptoError
+from lab_agent.shared.errors import CryptoError
 from lab_agent.store import key_rotation, vault_tables
+from lab_agent.store.credential_records import StoredToken
+from lab_agent.store.crypto import Cipher, new_key
 from lab_agent.store.key_rotation import KeyRotation, count_older, rotate_keys
 from lab_agent.store.unit_of_work import Store, UnitOfWork
 from tests.harness.clock import DEADLINE

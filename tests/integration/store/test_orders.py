@@ -7,11 +7,10 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from lab_agent.domain.order_holds import OrderHold
-from lab_agent.domain.state_machines import LineState, OrderState, WorkOrderState
-from lab_agent.domain.values import Identifier
-from lab_agent.domain.work_orders import WorkOrder
-from lab_agent.errors import AlreadyExistsError, StoreError
+from lab_agent.orders.records import OrderHold, WorkOrder
+from lab_agent.shared.errors import AlreadyExistsError, StoreError
+from lab_agent.shared.state_machines import LineState, OrderState, WorkOrderState
+from lab_agent.shared.values import Identifier
 
 
 async def test_order_round_trips(transact, factory):

@@ -6,10 +6,10 @@ from datetime import timedelta
 
 import pytest
 
-from lab_agent.conditions.ids import ConditionId
-from lab_agent.domain.state_machines import LineState, OrderState, WorkOrderState
-from lab_agent.domain.work_orders import WorkOrder
-from lab_agent.monitoring.overdue import OverdueResultsProbe
+from lab_agent.operations.overdue import OverdueResultsProbe
+from lab_agent.orders.records import WorkOrder
+from lab_agent.shared.conditions.model import ConditionId
+from lab_agent.shared.state_machines import LineState, OrderState, WorkOrderState
 from lab_agent.store.queries import Queries
 from tests.harness.clock import VirtualClock
 

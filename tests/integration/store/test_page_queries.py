@@ -12,25 +12,24 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from lab_agent import exact_json
-from lab_agent.conditions.ids import ConditionId
-from lab_agent.conditions.model import AlertKey
-from lab_agent.crypto import Cipher, new_key
-from lab_agent.domain.activity import HourlyActivity, Measure, hour_of, summarize
-from lab_agent.domain.ids import LineKey, OrderKey
-from lab_agent.domain.patient_search import KnownPatient, PatientCriteria, words_of
-from lab_agent.domain.programs import ProgramKind, RunningProgram
-from lab_agent.domain.state_machines import OrderState, WorkOrderState
-from lab_agent.domain.values import Identifier
-from lab_agent.domain.work_orders import WorkOrder
-from lab_agent.errors import StoreUnreachableError
-from lab_agent.serialization.identity import pack_identity
+from lab_agent.operations import search_filling
+from lab_agent.operations.search_filling import FILLED_KEY, FORM, Filled, SearchFiller
+from lab_agent.orders.patient_data import pack_identity
+from lab_agent.orders.patient_search import KnownPatient, PatientCriteria, words_of
+from lab_agent.orders.records import WorkOrder
+from lab_agent.shared import exact_json
+from lab_agent.shared.conditions.model import AlertKey, ConditionId
+from lab_agent.shared.errors import StoreUnreachableError
+from lab_agent.shared.ids import LineKey, OrderKey
+from lab_agent.shared.state_machines import OrderState, WorkOrderState
+from lab_agent.shared.values import Identifier
+from lab_agent.store.activity_records import HourlyActivity, Measure, hour_of, summarize
+from lab_agent.store.crypto import Cipher, new_key
 from lab_agent.store.key_rotation import rotate_keys
+from lab_agent.store.program_records import ProgramKind, RunningProgram
 from lab_agent.store.queries import Queries
 from lab_agent.store.read_models import OrderCriteria, OrderCursor, WaitingSpan
 from lab_agent.store.unit_of_work import Store, UnitOfWork
-from lab_agent.workflow import search_filling
-from lab_agent.workflow.search_filling import FILLED_KEY, FORM, Filled, SearchFiller
 from tests.harness.clock import DEADLINE, VirtualClock
 from tests.integration.store.conftest import NOW, RecordFactory, UnitOfWorkRunner, with_store
 

@@ -13,8 +13,8 @@ from urllib.parse import parse_qs, urlsplit
 import psycopg
 import pytest
 
-from lab_agent.crypto import Cipher, new_key
-from lab_agent.errors import StoreFault, StoreUnreachableError
+from lab_agent.shared.errors import StoreFault, StoreUnreachableError
+from lab_agent.store.crypto import Cipher, new_key
 from lab_agent.store.schema import upgrade
 from lab_agent.store.unit_of_work import Store
 from tests.harness.small_disk import fill, mounted_disk

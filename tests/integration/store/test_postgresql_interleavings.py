@@ -8,10 +8,10 @@ import threading
 import psycopg
 import pytest
 
-from lab_agent.domain.job_records import JobKind
-from lab_agent.domain.state_machines import LineState, OrderState
+from lab_agent.orders.line_lifecycle import cancel_lines, complete_lines, reopen_lines, withdraw_line
+from lab_agent.queue.job_records import JobKind
+from lab_agent.shared.state_machines import LineState, OrderState
 from lab_agent.store.unit_of_work import Store
-from lab_agent.workflow.line_lifecycle import cancel_lines, complete_lines, reopen_lines, withdraw_line
 from tests.harness.clock import DEADLINE, wait_until
 from tests.integration.store.conftest import LEASE, NOW, UnitOfWorkRunner, begun
 

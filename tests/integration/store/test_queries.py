@@ -6,13 +6,12 @@ from datetime import timedelta
 
 import pytest
 
-from lab_agent.conditions.ids import ConditionId
-from lab_agent.conditions.model import AlertKey
-from lab_agent.domain.alerts import Alert, Event
-from lab_agent.domain.job_records import JobKind
-from lab_agent.domain.state_machines import JobState, LineState, OrderState, ReportState, WorkOrderState
-from lab_agent.domain.values import Identifier
-from lab_agent.domain.work_orders import WorkOrder
+from lab_agent.orders.records import WorkOrder
+from lab_agent.queue.job_records import JobKind
+from lab_agent.shared.conditions.model import AlertKey, ConditionId
+from lab_agent.shared.state_machines import JobState, LineState, OrderState, ReportState, WorkOrderState
+from lab_agent.shared.values import Identifier
+from lab_agent.store.event_records import Alert, Event
 from lab_agent.store.queries import Queries
 from lab_agent.store.read_models import LAST_POLL_KEY, AttentionKind
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from lab_agent.domain.alerts import Event
-from lab_agent.domain.ids import RefusedKey, refused_key
-from lab_agent.domain.refused_messages import RefusedContent, RefusedMessage, RefusedState
+from lab_agent.results.refused_records import RefusedContent, RefusedMessage, RefusedState
+from lab_agent.shared.ids import RefusedKey, refused_key
+from lab_agent.store.event_records import Event
 from tests.integration.store.conftest import NOW
 
 DAY = timedelta(days=1)

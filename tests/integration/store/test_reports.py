@@ -7,11 +7,11 @@ from datetime import timedelta
 
 import pytest
 
-from lab_agent.domain.ids import OrderKey
-from lab_agent.domain.report_records import HoldReason, HostedDocument
-from lab_agent.domain.state_machines import OrderState, ReportState
-from lab_agent.domain.work_orders import WorkOrder
-from lab_agent.errors import AlreadyExistsError, CryptoError, StoreError
+from lab_agent.orders.records import WorkOrder
+from lab_agent.results.records import HoldReason, HostedDocument
+from lab_agent.shared.errors import AlreadyExistsError, CryptoError, StoreError
+from lab_agent.shared.ids import OrderKey
+from lab_agent.shared.state_machines import OrderState, ReportState
 
 DAY = timedelta(days=1)
 

@@ -6,20 +6,19 @@ import hashlib
 from dataclasses import replace
 from datetime import timedelta
 
-from lab_agent.conditions.ids import ConditionId
-from lab_agent.conditions.model import AlertKey
-from lab_agent.domain.alerts import Alert, Event
-from lab_agent.domain.audit import AuditAction, AuditEntry
-from lab_agent.domain.catalogue_records import CatalogueVersion, IssuedLabel
-from lab_agent.domain.ids import OrderKey
-from lab_agent.domain.job_records import JobKind, ServiceMessage
-from lab_agent.domain.refused_messages import RefusedContent, RefusedState
-from lab_agent.domain.state_machines import OrderState, ReportState
+from lab_agent.catalogue.records import CatalogueVersion, IssuedLabel
+from lab_agent.operations.retention import MIN_KEPT_CATALOGUES, RetentionPurger, purge_times
+from lab_agent.queue.job_records import JobKind, ServiceMessage
+from lab_agent.results.refused_messages import record_refusal
+from lab_agent.results.refused_records import RefusedContent, RefusedState
 from lab_agent.settings.groups import RetentionSettings
+from lab_agent.shared.conditions.model import AlertKey, ConditionId
+from lab_agent.shared.ids import OrderKey
+from lab_agent.shared.state_machines import OrderState, ReportState
+from lab_agent.store.audit_records import AuditAction, AuditEntry
+from lab_agent.store.event_records import Alert, Event
 from lab_agent.store.queries import Queries
 from lab_agent.store.retention_preview import preview_purge
-from lab_agent.workflow.refused_messages import record_refusal
-from lab_agent.workflow.retention import MIN_KEPT_CATALOGUES, RetentionPurger, purge_times
 from tests.harness.clock import VirtualClock
 from tests.integration.store.conftest import NOW
 

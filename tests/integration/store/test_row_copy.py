@@ -13,11 +13,11 @@ from typing import Any
 import psycopg
 import pytest
 
-from lab_agent.crypto import Cipher, new_key
-from lab_agent.domain.programs import ProgramKind, RunningProgram
-from lab_agent.errors import InputError, LabAgentError, StoreError, StoreUnreachableError
+from lab_agent.shared.errors import InputError, LabAgentError, StoreError, StoreUnreachableError
 from lab_agent.store import row_copy
 from lab_agent.store.agent_lock import AgentLock
+from lab_agent.store.crypto import Cipher, new_key
+from lab_agent.store.program_records import ProgramKind, RunningProgram
 from lab_agent.store.row_copy import copy_rows
 from lab_agent.store.schema import upgrade
 from lab_agent.store.table_base import METADATA

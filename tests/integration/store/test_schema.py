@@ -13,7 +13,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy import text
 
-from lab_agent.errors import SchemaMismatchError, StoreError, StoreUnreachableError
+from lab_agent.shared.errors import SchemaMismatchError, StoreError, StoreUnreachableError
 from lab_agent.store import table_base
 from lab_agent.store.engine import create_file, parse_url, sqlite_file
 from lab_agent.store.error_translation import translate_errors

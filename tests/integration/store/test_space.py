@@ -8,7 +8,7 @@ from contextlib import closing
 import pytest
 from sqlalchemy import delete
 
-from lab_agent.errors import StoreError
+from lab_agent.shared.errors import StoreError
 from lab_agent.store import space
 from lab_agent.store.agent_lock import AgentLock
 from lab_agent.store.engine import sqlite_file

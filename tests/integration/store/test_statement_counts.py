@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from sqlalchemy import text
 
-from lab_agent.errors import StoreError
-from lab_agent.monitoring.cause_groups import read_groups
+from lab_agent.operations.cause_groups import read_groups
+from lab_agent.shared.errors import StoreError
 from lab_agent.store.queries import Queries
 from lab_agent.store.read_models import OrderCriteria
 from tests.harness.store_counts import count_store

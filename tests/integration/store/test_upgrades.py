@@ -11,11 +11,11 @@ import pytest
 from alembic.script import ScriptDirectory
 from sqlalchemy import inspect, text
 
-from lab_agent.conditions.ids import ConditionId
-from lab_agent.crypto import new_key
-from lab_agent.domain.programs import ProgramKind, RunningProgram
-from lab_agent.errors import SchemaInUseError, SchemaMismatchError
-from lab_agent.monitoring.hosts import SchemaProbe
+from lab_agent.operations.hosts import SchemaProbe
+from lab_agent.shared.conditions.model import ConditionId
+from lab_agent.shared.errors import SchemaInUseError, SchemaMismatchError
+from lab_agent.store.crypto import new_key
+from lab_agent.store.program_records import ProgramKind, RunningProgram
 from lab_agent.store.schema import _alembic_config, check_schema, upgrade
 from lab_agent.store.schema_versions import head_revision, known_revisions
 from lab_agent.store.unit_of_work import Store, UnitOfWork

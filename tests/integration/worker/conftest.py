@@ -12,18 +12,18 @@ from typing import Any, ClassVar
 
 import pytest
 
-from lab_agent.conditions.model import AlertKey
-from lab_agent.crypto import Cipher, new_key
-from lab_agent.domain.alerts import Alert
-from lab_agent.domain.ids import JobId
-from lab_agent.domain.job_records import Job, JobKind, NewJob
-from lab_agent.domain.retry import Backoff
-from lab_agent.errors import StoreError, StoreUnreachableError
+from lab_agent.queue.claiming import ClaimedJob
+from lab_agent.queue.job_handler import Lease
+from lab_agent.queue.job_records import Job, JobKind, NewJob
+from lab_agent.queue.job_runner import JobRunner
+from lab_agent.queue.outages import OutageTracker
+from lab_agent.queue.retry import Backoff
+from lab_agent.shared.conditions.model import AlertKey
+from lab_agent.shared.errors import StoreError, StoreUnreachableError
+from lab_agent.shared.ids import JobId
+from lab_agent.store.crypto import Cipher, new_key
+from lab_agent.store.event_records import Alert
 from lab_agent.store.unit_of_work import Store, UnitOfWork
-from lab_agent.worker.claiming import ClaimedJob
-from lab_agent.worker.job_runner import JobRunner
-from lab_agent.worker.outages import OutageTracker
-from lab_agent.workflow.job_handler import Lease
 from tests.fakes.exchange_service import service_unreachable
 from tests.harness.clock import VirtualClock
 from tests.harness.databases import create_database

@@ -10,18 +10,17 @@ from typing import Any, cast
 import pytest
 from structlog.testing import capture_logs
 
-from lab_agent.conditions.ids import ConditionId
-from lab_agent.conditions.model import AlertKey
-from lab_agent.domain.alerts import Alert
-from lab_agent.domain.state_machines import JobState
-from lab_agent.domain.workers import WorkerRecord
-from lab_agent.errors import ServiceUnavailable
-from lab_agent.monitoring.exchange_probes import ClockProbe
-from lab_agent.monitoring.monitor import Monitor
-from lab_agent.ports.exchange import ServiceClock
-from lab_agent.worker.clock_watch import ClockWatch
-from lab_agent.worker.dispatcher import JobDispatcher
-from lab_agent.worker.schedule import Scheduler
+from lab_agent.exchange.service import ServiceClock
+from lab_agent.operations.clock_watch import ClockWatch
+from lab_agent.operations.exchange_probes import ClockProbe
+from lab_agent.operations.monitor import Monitor
+from lab_agent.operations.schedule import Scheduler
+from lab_agent.queue.dispatcher import JobDispatcher
+from lab_agent.queue.workers import WorkerRecord
+from lab_agent.shared.conditions.model import AlertKey, ConditionId
+from lab_agent.shared.errors import ServiceUnavailable
+from lab_agent.shared.state_machines import JobState
+from lab_agent.store.event_records import Alert
 from tests.harness.clock import wait_until
 from tests.integration.worker.conftest import LEASE, WorkerBench
 

@@ -10,15 +10,15 @@ from datetime import timedelta
 
 import pytest
 
-from lab_agent.domain.job_records import Job, JobKind, JobLimits, NewJob
-from lab_agent.domain.state_machines import JobState
-from lab_agent.errors import PermanentFailure, StoreError, TemporaryFailure
+from lab_agent.queue.claiming import ClaimedJob, JobClaimer
+from lab_agent.queue.dispatcher import JobDispatcher
+from lab_agent.queue.job_handler import Lease
+from lab_agent.queue.job_queues import JOB_QUEUES
+from lab_agent.queue.job_records import Job, JobKind, JobLimits, NewJob
+from lab_agent.queue.store_watch import StoreWatch
+from lab_agent.shared.errors import PermanentFailure, StoreError, TemporaryFailure
+from lab_agent.shared.state_machines import JobState
 from lab_agent.store.unit_of_work import UnitOfWork
-from lab_agent.worker.claiming import ClaimedJob, JobClaimer
-from lab_agent.worker.dispatcher import JobDispatcher
-from lab_agent.worker.job_queues import JOB_QUEUES
-from lab_agent.worker.store_watch import StoreWatch
-from lab_agent.workflow.job_handler import Lease
 from tests.harness.clock import DEADLINE, wait_until
 from tests.harness.jobs import claim_jobs
 from tests.harness.store_counts import count_store

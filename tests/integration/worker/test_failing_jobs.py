@@ -6,13 +6,13 @@ from datetime import timedelta
 
 import pytest
 
-from lab_agent.conditions.ids import ConditionId
-from lab_agent.conditions.model import AlertKey
-from lab_agent.domain.failure_causes import FailureCause
-from lab_agent.domain.ids import JobId, OrderKey
-from lab_agent.domain.job_records import JobKind
-from lab_agent.domain.state_machines import JobState
-from lab_agent.errors import (
+from lab_agent.operations.attention_alerts import AttentionAlerts
+from lab_agent.queue.failure_causes import FailureCause
+from lab_agent.queue.job_handler import Lease
+from lab_agent.queue.job_records import JobKind
+from lab_agent.queue.outages import OutageTracker
+from lab_agent.shared.conditions.model import AlertKey, ConditionId
+from lab_agent.shared.errors import (
     Failure,
     ForeignLink,
     InvalidResponse,
@@ -25,9 +25,8 @@ from lab_agent.errors import (
     ServiceRejected,
     ServiceUnavailable,
 )
-from lab_agent.worker.outages import OutageTracker
-from lab_agent.workflow.attention_alerts import AttentionAlerts
-from lab_agent.workflow.job_handler import Lease
+from lab_agent.shared.ids import JobId, OrderKey
+from lab_agent.shared.state_machines import JobState
 from tests.fakes.exchange_service import service_reachable
 from tests.integration.worker.conftest import Outcome, WorkerBench
 

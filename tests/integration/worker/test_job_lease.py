@@ -9,9 +9,9 @@ from datetime import timedelta
 
 import pytest
 
-from lab_agent.errors import LeaseLostError
-from lab_agent.worker.heartbeat import Heartbeat
-from lab_agent.worker.job_lease import JobLease
+from lab_agent.queue.heartbeat import Heartbeat
+from lab_agent.queue.job_lease import JobLease
+from lab_agent.shared.errors import LeaseLostError
 from tests.harness.clock import DEADLINE, wait_until
 from tests.integration.worker.conftest import LEASE, WorkerBench
 

@@ -8,12 +8,13 @@ from datetime import timedelta
 
 import pytest
 
-from lab_agent.call_trace import note_call
-from lab_agent.domain.failure_causes import FailureCause
-from lab_agent.domain.ids import OrderKey
-from lab_agent.domain.job_records import KEPT_ATTEMPTS, Job
-from lab_agent.domain.state_machines import JobState
-from lab_agent.errors import (
+from lab_agent.queue.failure_causes import FailureCause
+from lab_agent.queue.job_handler import Lease
+from lab_agent.queue.job_lease import JobLease
+from lab_agent.queue.job_records import KEPT_ATTEMPTS, Job
+from lab_agent.queue.outages import EXCHANGE_OUTAGE, OutageTracker
+from lab_agent.shared.call_trace import note_call
+from lab_agent.shared.errors import (
     Failure,
     InvalidResponse,
     InvalidTransitionError,
@@ -25,10 +26,9 @@ from lab_agent.errors import (
     StoreUnreachableError,
     TemporaryFailure,
 )
+from lab_agent.shared.ids import OrderKey
+from lab_agent.shared.state_machines import JobState
 from lab_agent.store.unit_of_work import UnitOfWork
-from lab_agent.worker.job_lease import JobLease
-from lab_agent.worker.outages import EXCHANGE_OUTAGE, OutageTracker
-from lab_agent.workflow.job_handler import Lease
 from tests.harness.clock import DEADLINE
 from tests.integration.worker.conftest import LEASE, Outcome, WorkerBench
 

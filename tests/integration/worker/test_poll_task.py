@@ -11,16 +11,16 @@ from typing import Any
 import httpx
 import pytest
 
-from lab_agent.conditions.model import AlertKey
-from lab_agent.domain.alerts import Alert
-from lab_agent.domain.records import OrderRecord
 from lab_agent.exchange.authenticator import Authenticator
 from lab_agent.exchange.client import ExchangeClient
-from lab_agent.http_client import HttpClient, HttpOptions
-from lab_agent.metrics import Metrics
-from lab_agent.worker.outages import CUT_OFF_OUTAGE, EXCHANGE_OUTAGE, LINKS_OUTAGE, POLL_OUTAGE, OutageTracker
-from lab_agent.worker.schedule import UNREADABLE_TASKS_ALERT, PollInterval, PollTask
-from lab_agent.workflow.polling import OrderPoller
+from lab_agent.operations.schedule import UNREADABLE_TASKS_ALERT, PollInterval, PollTask
+from lab_agent.orders.polling import OrderPoller
+from lab_agent.orders.records import OrderRecord
+from lab_agent.queue.outages import CUT_OFF_OUTAGE, EXCHANGE_OUTAGE, LINKS_OUTAGE, POLL_OUTAGE, OutageTracker
+from lab_agent.shared.conditions.model import AlertKey
+from lab_agent.shared.http_client import HttpClient, HttpOptions
+from lab_agent.shared.metrics import Metrics
+from lab_agent.store.event_records import Alert
 from tests.fakes.exchange_service import service_reachable
 from tests.harness.clock import VirtualClock
 from tests.harness.databases import InlineStore

@@ -6,10 +6,12 @@ import pytest
 from sqlalchemy import func, select
 from structlog.testing import capture_logs
 
-from lab_agent.conditions.ids import ConditionId
-from lab_agent.conditions.model import AlertKey
-from lab_agent.domain.job_records import JobKind
-from lab_agent.errors import (
+from lab_agent.operations.schedule import PollInterval, Scheduler
+from lab_agent.queue.job_queues import JOB_QUEUES, list_queues
+from lab_agent.queue.job_records import JobKind
+from lab_agent.queue.outages import EXCHANGE_OUTAGE, SIGN_IN_OUTAGE, OutageTracker, exchange_part_outage
+from lab_agent.shared.conditions.model import AlertKey, ConditionId
+from lab_agent.shared.errors import (
     AuthenticationRequired,
     CryptoError,
     ForeignOrigin,
@@ -21,9 +23,6 @@ from lab_agent.errors import (
     StoreUnreachableError,
 )
 from lab_agent.store.tables import alerts
-from lab_agent.worker.job_queues import JOB_QUEUES, list_queues
-from lab_agent.worker.outages import EXCHANGE_OUTAGE, SIGN_IN_OUTAGE, OutageTracker, exchange_part_outage
-from lab_agent.worker.schedule import PollInterval, Scheduler
 from tests.fakes.exchange_service import service_reachable, service_unreachable
 from tests.harness.clock import wait_until
 from tests.integration.worker.conftest import WorkerBench

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from lab_agent.conditions.ids import ConditionId
-from lab_agent.domain.job_records import JobKind
-from lab_agent.domain.restoration import MarkedNumber, Restoration, RestoreSign
-from lab_agent.errors import ServiceUnavailable, StoreError
+from lab_agent.operations import restore_watch
+from lab_agent.operations.restore_watch import RestoreWatch
+from lab_agent.orders.restored_store import load_restoration, note_restoration, release_restoration
+from lab_agent.orders.task_reconciliation import Comparison
+from lab_agent.queue.job_records import JobKind
+from lab_agent.shared.conditions.model import ConditionId
+from lab_agent.shared.errors import ServiceUnavailable, StoreError
+from lab_agent.store.restoration import MarkedNumber, Restoration, RestoreSign
 from lab_agent.store.store_mark import FileMark
-from lab_agent.worker import restore_watch
-from lab_agent.worker.restore_watch import RestoreWatch
-from lab_agent.workflow.restored_store import load_restoration, note_restoration, release_restoration
-from lab_agent.workflow.task_reconciliation import Comparison
 from tests.integration.worker.conftest import WorkerBench
 
 AT_LIS = {JobKind.SUBMIT_ORDER, JobKind.CANCEL_AT_LIS}
@@ -133,7 +133,7 @@ async def test_order_that_could_not_be_compared_is_told_and_compared_later(
     assert compared_at is not None
     assert (await watching.restored()).not_compared == 1
     watching.missed = 0
-    monkeypatch.setattr("lab_agent.worker.restore_watch.MARK_INTERVAL", 0)
+    monkeypatch.setattr("lab_agent.operations.restore_watch.MARK_INTERVAL", 0)
     await watching.watch.look()
     assert (await watching.restored()).not_compared == 0
     assert (await watching.restored()).reconciled_at == compared_at

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from lab_agent.worker.outages import EXCHANGE_OUTAGE
+from lab_agent.queue.outages import EXCHANGE_OUTAGE
 from lab_sandbox.faults.plan import FaultPlan, FaultRule
 from tests.harness.order_ends import SIGN_IN, OrderRun, TimedPoll
 from tests.harness.world import World

@@ -9,13 +9,12 @@ from typing import ClassVar
 
 import pytest
 
-from lab_agent.conditions.ids import ConditionId
-from lab_agent.conditions.model import AlertKey
-from lab_agent.domain.workers import WorkerRecord
-from lab_agent.errors import ServiceUnavailable
-from lab_agent.monitoring.hosts import LivingHosts, OwnHostProbe
-from lab_agent.monitoring.monitor import Finding, Monitor
-from lab_agent.worker.task_lease import LeasedTask
+from lab_agent.operations.hosts import LivingHosts, OwnHostProbe
+from lab_agent.operations.monitor import Finding, Monitor
+from lab_agent.operations.schedule import LeasedTask
+from lab_agent.queue.workers import WorkerRecord
+from lab_agent.shared.conditions.model import AlertKey, ConditionId
+from lab_agent.shared.errors import ServiceUnavailable
 from tests.integration.worker.conftest import WorkerBench
 
 ONE, TWO = (AlertKey(ConditionId.DISK_LOW, f"{host}:/tmp") for host in ("one", "two"))

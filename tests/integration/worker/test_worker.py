@@ -10,18 +10,18 @@ from typing import Any
 
 import pytest
 
-from lab_agent.domain.job_records import JobKind
-from lab_agent.domain.state_machines import JobState
-from lab_agent.domain.workers import WorkerRecord
-from lab_agent.errors import StoreError
-from lab_agent.monitoring.agent import AgentLimits, AgentProbe
-from lab_agent.ports.lis import Inbox, NoAdapters
-from lab_agent.worker.dispatcher import JobDispatcher
-from lab_agent.worker.job_queues import JOB_QUEUES
-from lab_agent.worker.presence import Presence, WorkerIdentity
-from lab_agent.worker.restore_watch import RestoreWatch
-from lab_agent.worker.schedule import Scheduler
-from lab_agent.worker.worker import BackgroundTaskFailed, Worker
+from lab_agent.lis.laboratory_system import Inbox, NoAdapters
+from lab_agent.operations.agent import AgentLimits, AgentProbe
+from lab_agent.operations.presence import Presence, WorkerIdentity
+from lab_agent.operations.restore_watch import RestoreWatch
+from lab_agent.operations.schedule import Scheduler
+from lab_agent.operations.worker import BackgroundTaskFailed, Worker
+from lab_agent.queue.dispatcher import JobDispatcher
+from lab_agent.queue.job_queues import JOB_QUEUES
+from lab_agent.queue.job_records import JobKind
+from lab_agent.queue.workers import WorkerRecord
+from lab_agent.shared.errors import StoreError
+from lab_agent.shared.state_machines import JobState
 from tests.harness.clock import DEADLINE, wait_until
 from tests.integration.worker.conftest import WorkerBench
 

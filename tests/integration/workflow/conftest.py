@@ -12,20 +12,19 @@ from typing import Any
 import httpx
 import pytest
 
-from lab_agent import exact_json
-from lab_agent.conditions.ids import ConditionId
-from lab_agent.conditions.model import AlertKey
-from lab_agent.domain.alerts import Alert, Event
-from lab_agent.domain.ids import LineKey, OrderKey, report_key
-from lab_agent.domain.job_records import Job, JobKind
-from lab_agent.domain.lab_messages import LabMessage, LabReport
-from lab_agent.domain.records import LineRecord, OrderRecord
-from lab_agent.domain.report_records import ReportRecord
-from lab_agent.domain.state_machines import JobState, LineState, OrderState
+from lab_agent.lis.lab_messages import LabMessage, LabReport
+from lab_agent.operations.attention_alerts import AttentionAlerts
+from lab_agent.orders import order_actions
+from lab_agent.orders.records import LineRecord, OrderRecord
+from lab_agent.queue.job_records import Job, JobKind
+from lab_agent.results.records import ReportRecord
+from lab_agent.results.result_inbox import StoreInbox
+from lab_agent.shared import exact_json
+from lab_agent.shared.conditions.model import AlertKey, ConditionId
+from lab_agent.shared.ids import LineKey, OrderKey, report_key
+from lab_agent.shared.state_machines import JobState, LineState, OrderState
+from lab_agent.store.event_records import Alert, Event
 from lab_agent.store.unit_of_work import UnitOfWork
-from lab_agent.workflow import operator_orders
-from lab_agent.workflow.attention_alerts import AttentionAlerts
-from lab_agent.workflow.result_inbox import StoreInbox
 from lab_sandbox.partner.order_generator import OrderPlan
 from tests.harness.orders import UNKNOWN_ITEM, OrderTemplate, find_template, procedure_requests, templates
 from tests.harness.results import haemoglobin, make_report
@@ -142,17 +141,17 @@ class Scenario:
         return self.world.place_order(replace(again, patient={**again.patient, **patient}), relabel=relabel)
 
     async def accept_line(self, line: LineKey, adapter: str | None = None) -> None:
-        await operator_orders.accept_line(self.world.store, line, adapter=adapter, by="eve", now=self.world.clock.now())
+        await order_actions.accept_line(self.world.store, line, adapter=adapter, by="eve", now=self.world.clock.now())
 
     async def reject_line(self, line: LineKey, note: str = "order it anew") -> None:
         """An operator rejects it, and everything follows."""
-        await operator_orders.reject_line(self.world.store, line, note, by="eve", now=self.world.clock.now())
+        await order_actions.reject_line(self.world.store, line, note, by="eve", now=self.world.clock.now())
         await self.drain()
 
     async def reject_order(self, note: str = "order it anew") -> None:
         """An operator rejects the order, and everything follows."""
         now, service = self.world.clock.now(), self.world.settings.exchange.base_url
-        await operator_orders.reject_order(self.world.store, service, self.key, note, by="eve", now=now)
+        await order_actions.reject_order(self.world.store, service, self.key, note, by="eve", now=now)
         await self.drain()
 
     async def receive(self, message: LabMessage, adapter: str = "folder") -> ReportRecord:

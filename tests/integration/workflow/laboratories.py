@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from lab_agent.domain.job_records import JobKind
-from lab_agent.domain.records import LineRecord
-from lab_agent.domain.state_machines import LineState, WorkOrderState
+from lab_agent.orders import job_actions
+from lab_agent.orders.records import LineRecord
+from lab_agent.queue.job_records import JobKind
+from lab_agent.results import result_actions
+from lab_agent.shared.state_machines import LineState, WorkOrderState
 from lab_agent.store.unit_of_work import Store
-from lab_agent.workflow import operator_jobs, operator_results
 from tests.harness.fault_injection import SimulatedLis
 from tests.harness.orders import procedure_requests
 from tests.harness.world import World
@@ -54,14 +55,14 @@ class Laboratory(Scenario):
     async def dismiss_dead_letter(self) -> None:
         """An operator dismisses it, and everything follows."""
         dead, now = await self.dead_letter(), self.world.clock.now()
-        await operator_jobs.dismiss_job(self.world.store, dead.id, now=now, **NOTE)
+        await job_actions.dismiss_job(self.world.store, dead.id, now=now, **NOTE)
         await self.drain()
 
     async def match_to(self, report: Any, line: LineRecord) -> Any:
         """An operator matches a report to a line, and everything follows; the report then."""
         matcher, store = self.agent.runner.handlers[JobKind.MATCH_REPORT].matcher, self.world.store  # type: ignore[attr-defined]
         now = self.world.clock.now()
-        await operator_results.match_result(store, matcher, report.key, line.order, lines=(line.key,), now=now, **NOTE)
+        await result_actions.match_result(store, matcher, report.key, line.order, lines=(line.key,), now=now, **NOTE)
         await self.drain()
         return await store.transact(lambda uow: uow.reports.get_for_update(report.key))
 

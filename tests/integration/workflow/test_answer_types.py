@@ -12,9 +12,9 @@ import pytest
 
 from lab_agent.cli.check_exchange import check_service
 from lab_agent.cli.check_result import CheckStatus
-from lab_agent.domain.job_records import JobKind
-from lab_agent.domain.order_holds import HoldCause
-from lab_agent.domain.state_machines import LineState, OrderState
+from lab_agent.orders.records import HoldCause
+from lab_agent.queue.job_records import JobKind
+from lab_agent.shared.state_machines import LineState, OrderState
 from tests.integration.workflow import service_answers
 from tests.integration.workflow.conftest import Change, MakeScenario, Scenario, alter, parametrize_first
 from tests.integration.workflow.service_answers import answer_with, change_answers, is_search_with

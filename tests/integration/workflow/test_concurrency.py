@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from lab_agent.conditions.ids import ConditionId
-from lab_agent.domain.job_records import JobKind
-from lab_agent.domain.state_machines import JobState, LineState, OrderState
-from lab_agent.errors import InvalidTransitionError, LeaseLostError
-from lab_agent.worker.job_lease import JobLease
-from lab_agent.workflow import operator_jobs
-from lab_agent.workflow.unconfirmed_orders import UnconfirmedOrders
+from lab_agent.orders import job_actions
+from lab_agent.orders.unconfirmed_orders import UnconfirmedOrders
+from lab_agent.queue.job_lease import JobLease
+from lab_agent.queue.job_records import JobKind
+from lab_agent.shared.conditions.model import ConditionId
+from lab_agent.shared.errors import InvalidTransitionError, LeaseLostError
+from lab_agent.shared.state_machines import JobState, LineState, OrderState
 from tests.harness.fault_injection import FaultInjector, SimulatedCrash
 from tests.harness.jobs import claim_jobs
 from tests.integration.workflow.conftest import MakeScenario, Scenario, listen
@@ -114,7 +114,7 @@ async def test_submit_in_doubt_is_left_to_the_operator(make_scenario: MakeScenar
         await world.store.transact(set_aside)
         assert await unconfirmed.run() == count
     with pytest.raises(InvalidTransitionError, match=f"outbox done {submit.id}"):
-        await operator_jobs.retry_order(world.store, scenario.key, by="eve", now=world.clock.now())
+        await job_actions.retry_order(world.store, scenario.key, by="eve", now=world.clock.now())
     assert scenario.handed_over == []
 
 
@@ -124,7 +124,7 @@ async def test_fetch_order_job_cannot_be_dismissed(make_scenario: MakeScenario) 
     await scenario.agent.poll.run()
     (fetch,) = await scenario.jobs()
     with pytest.raises(InvalidTransitionError):
-        await operator_jobs.dismiss_job(scenario.world.store, fetch.id, by="eve", note="no", now=scenario.world.clock.now())
+        await job_actions.dismiss_job(scenario.world.store, fetch.id, by="eve", note="no", now=scenario.world.clock.now())
 
 
 async def test_lines_that_the_answer_does_not_name_are_in_the_timeline(make_scenario: MakeScenario) -> None:

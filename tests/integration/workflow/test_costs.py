@@ -16,16 +16,16 @@ from typing import Any
 
 import httpx
 
-from lab_agent.crypto import Cipher, new_key
-from lab_agent.domain.job_records import JobKind
-from lab_agent.domain.lab_messages import LabReport
-from lab_agent.domain.lab_order import LabOrder
-from lab_agent.domain.state_machines import OrderState
-from lab_agent.domain.values import Coding
+from lab_agent.lis.lab_messages import LabReport
+from lab_agent.lis.lab_order import LabOrder
+from lab_agent.queue.dispatcher import JobDispatcher
+from lab_agent.queue.job_queues import JOB_QUEUES
+from lab_agent.queue.job_records import JobKind
+from lab_agent.results.result_inbox import StoreInbox
+from lab_agent.shared.state_machines import OrderState
+from lab_agent.shared.values import Coding
+from lab_agent.store.crypto import Cipher, new_key
 from lab_agent.store.unit_of_work import Store, UnitOfWork
-from lab_agent.worker.dispatcher import JobDispatcher
-from lab_agent.worker.job_queues import JOB_QUEUES
-from lab_agent.workflow.result_inbox import StoreInbox
 from tests.harness.clock import wait_until
 from tests.harness.databases import create_database
 from tests.harness.orders import find_order

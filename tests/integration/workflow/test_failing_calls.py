@@ -6,12 +6,12 @@ from datetime import datetime
 
 import pytest
 
-from lab_agent.domain.state_machines import OrderState
-from lab_agent.errors import ServiceUnavailable
-from lab_agent.metrics import Metrics
-from lab_agent.worker.outages import PAUSE_OUTAGE
-from lab_agent.worker.schedule import PollInterval, PollTask
-from lab_agent.workflow.order_reading import ASKED_TO_WAIT
+from lab_agent.operations.schedule import PollInterval, PollTask
+from lab_agent.orders.order_reading import ASKED_TO_WAIT
+from lab_agent.queue.outages import PAUSE_OUTAGE
+from lab_agent.shared.errors import ServiceUnavailable
+from lab_agent.shared.metrics import Metrics
+from lab_agent.shared.state_machines import OrderState
 from tests.integration.workflow.conftest import MakeScenario, Scenario, parametrize_first, pick_template
 from tests.integration.workflow.service_answers import answer_with, change_answers, is_read_of
 

@@ -11,21 +11,21 @@ from typing import Any, TypeVar
 
 import pytest
 
+from lab_agent.catalogue.catalogue_cache import CatalogueCache
 from lab_agent.catalogue.spreadsheet.csv_files import read_tables
-from lab_agent.catalogue_service.cache import CatalogueCache
-from lab_agent.catalogue_service.versions import VersionHorizon, activate
-from lab_agent.crypto import Cipher, new_key
-from lab_agent.domain import jobs
-from lab_agent.domain.ids import ResourceId, order_key
-from lab_agent.domain.job_records import JobKind
-from lab_agent.domain.records import OrderRecord
-from lab_agent.domain.retry import LONGEST_WAIT
-from lab_agent.domain.state_machines import OrderState
+from lab_agent.catalogue.versions import VersionHorizon, activate
+from lab_agent.orders.polling import BATCH, OrderPoller
+from lab_agent.orders.records import OrderRecord
+from lab_agent.queue import jobs
+from lab_agent.queue.dispatcher import JobDispatcher
+from lab_agent.queue.job_queues import JOB_QUEUES
+from lab_agent.queue.job_records import JobKind
+from lab_agent.queue.retry import LONGEST_WAIT
+from lab_agent.shared.ids import ResourceId, order_key
+from lab_agent.shared.state_machines import OrderState
+from lab_agent.store.crypto import Cipher, new_key
 from lab_agent.store.read_models import LAST_POLL_KEY
 from lab_agent.store.unit_of_work import Store, UnitOfWork
-from lab_agent.worker.dispatcher import JobDispatcher
-from lab_agent.worker.job_queues import JOB_QUEUES
-from lab_agent.workflow.polling import BATCH, OrderPoller
 from lab_sandbox.references import Ref
 from tests.harness.clock import DEADLINE, VirtualClock
 from tests.harness.databases import create_database

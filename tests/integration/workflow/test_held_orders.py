@@ -11,15 +11,15 @@ from typing import Any
 import httpx
 import pytest
 
-from lab_agent.conditions.ids import ConditionId
-from lab_agent.domain.job_records import JobKind
-from lab_agent.domain.retry import LONGEST_WAIT
-from lab_agent.domain.state_machines import OrderState
-from lab_agent.errors import InvalidTransitionError
-from lab_agent.workflow import operator_jobs
-from lab_agent.workflow.order_assessment import UNREADABLE_RULE
-from lab_agent.workflow.order_reading import LINES_DIFFER
-from lab_agent.workflow.rejection_breaker import tripped_rule_alert_key
+from lab_agent.orders import job_actions
+from lab_agent.orders.order_assessment import UNREADABLE_RULE
+from lab_agent.orders.order_reading import LINES_DIFFER
+from lab_agent.orders.rejection_breaker import tripped_rule_alert_key
+from lab_agent.queue.job_records import JobKind
+from lab_agent.queue.retry import LONGEST_WAIT
+from lab_agent.shared.conditions.model import ConditionId
+from lab_agent.shared.errors import InvalidTransitionError
+from lab_agent.shared.state_machines import OrderState
 from lab_sandbox.references import Ref
 from lab_sandbox.resources import missing_right_error
 from tests.harness.orders import templates
@@ -102,7 +102,7 @@ async def test_tripped_breaker_holds_orders_until_reset() -> None:
     await world.drain(scenario.agent, until=timedelta(seconds=60))
     held = [task for task in tasks if (await world.stored_order(task))[0].state is OrderState.HELD]
     assert [world.get_task(task)["status"] for task in held] == ["requested"] * 3
-    assert await operator_jobs.reset_tripped_rule(world.store, "line.item", by="anna", now=world.clock.now())
+    assert await job_actions.reset_tripped_rule(world.store, "line.item", by="anna", now=world.clock.now())
     assert tripped_rule_alert_key("line.item") not in scenario.open_alerts()
     assert await scenario.agent.run_jobs(JobKind.FETCH_ORDER) == 3, "the orders that it held are fetched at once"
     assert {(await world.stored_order(task))[0].state for task in held}.isdisjoint({OrderState.HELD, OrderState.SEEN})

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from lab_agent import serialization
-from lab_agent.domain.ids import LineKey
-from lab_agent.domain.lab_messages import Accession, AccessionUpdate, LabRejection, NotPerformed
-from lab_agent.domain.records import LineRecord
-from lab_agent.domain.state_machines import LineState, ReportState
-from lab_agent.errors import DataInvalidError, InvalidTransitionError, StoreError
-from lab_agent.ports.lis import SubmitResult
+from lab_agent.lis import serialization
+from lab_agent.lis.lab_messages import Accession, AccessionUpdate, LabRejection, NotPerformed
+from lab_agent.lis.laboratory_system import SubmitResult
+from lab_agent.orders.records import LineRecord
+from lab_agent.shared.errors import DataInvalidError, InvalidTransitionError, StoreError
+from lab_agent.shared.ids import LineKey
+from lab_agent.shared.state_machines import LineState, ReportState
 from tests.harness.orders import find_order
 from tests.harness.world import World
 from tests.integration.workflow.conftest import MakeScenario, Scenario

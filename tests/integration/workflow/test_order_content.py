@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from lab_agent.domain.state_machines import OrderState
+from lab_agent.shared.state_machines import OrderState
 from lab_sandbox.config import SandboxConfig
 from lab_sandbox.partner.order_generator import FOLLOW_UP_STUDY, OrderPlan
 from tests.harness.orders import BASE, find_template, procedure_requests

@@ -12,8 +12,8 @@ from urllib.parse import quote
 import httpx
 import pytest
 
-from lab_agent.conditions.ids import ConditionId
-from lab_agent.domain.state_machines import OrderState
+from lab_agent.shared.conditions.model import ConditionId
+from lab_agent.shared.state_machines import OrderState
 from lab_sandbox import order_creation, resources
 from tests.integration.workflow.conftest import MakeScenario, alter, parametrize_first
 from tests.integration.workflow.service_answers import change_answers

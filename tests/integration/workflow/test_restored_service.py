@@ -11,18 +11,18 @@ from typing import Any
 
 import pytest
 
-from lab_agent.conditions.ids import ConditionId
-from lab_agent.domain.alerts import Alert
-from lab_agent.domain.ids import ResourceId
-from lab_agent.domain.job_records import JobKind
-from lab_agent.domain.lab_order import LabOrder
-from lab_agent.domain.state_machines import LineState, OrderState
-from lab_agent.domain.values import Coding
-from lab_agent.errors import ServiceUnavailable
+from lab_agent.exchange.service import Json, SavedResource
 from lab_agent.fhir.report_builder import FINAL_STATUSES
-from lab_agent.ports.exchange import Json, SavedResource
-from lab_agent.workflow.operator_results import SentSpan, upload_again
-from lab_agent.workflow.result_inbox import StoreInbox
+from lab_agent.lis.lab_order import LabOrder
+from lab_agent.queue.job_records import JobKind
+from lab_agent.results.result_actions import SentSpan, upload_again
+from lab_agent.results.result_inbox import StoreInbox
+from lab_agent.shared.conditions.model import ConditionId
+from lab_agent.shared.errors import ServiceUnavailable
+from lab_agent.shared.ids import ResourceId
+from lab_agent.shared.state_machines import LineState, OrderState
+from lab_agent.shared.values import Coding
+from lab_agent.store.event_records import Alert
 from lab_sandbox.faults.plan import FaultPlan
 from lab_sandbox.references import Ref
 from tests.harness.results import haemoglobin

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from lab_agent.bootstrap import build_code_systems
-from lab_agent.conditions.ids import ConditionId
-from lab_agent.domain.job_records import JobKind
-from lab_agent.domain.restoration import RestoreSign
-from lab_agent.domain.state_machines import JobState, LineState, OrderState
-from lab_agent.errors import InvalidTransitionError, ServiceRejected
 from lab_agent.fhir.report_builder import order_identifier
+from lab_agent.orders.restored_store import load_restoration, note_reconciled, note_restoration, release_restoration
+from lab_agent.queue.job_records import JobKind
+from lab_agent.shared.conditions.model import ConditionId
+from lab_agent.shared.errors import InvalidTransitionError, ServiceRejected
+from lab_agent.shared.state_machines import JobState, LineState, OrderState
+from lab_agent.store.restoration import RestoreSign
 from lab_agent.store.unit_of_work import UnitOfWork
-from lab_agent.workflow.restored_store import load_restoration, note_reconciled, note_restoration, release_restoration
 from tests.integration.workflow.conftest import MakeScenario, Scenario
 
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from lab_agent.conditions.ids import ConditionId
-from lab_agent.domain.job_records import JobKind
-from lab_agent.domain.state_machines import LineState, OrderState
-from lab_agent.errors import LisRejected
-from lab_agent.workflow import operator_jobs
-from lab_agent.workflow.reopening import OFFERED_AGAIN_WITHOUT_LINES
+from lab_agent.orders import job_actions
+from lab_agent.orders.reopening import OFFERED_AGAIN_WITHOUT_LINES
+from lab_agent.queue.job_records import JobKind
+from lab_agent.shared.conditions.model import ConditionId
+from lab_agent.shared.errors import LisRejected
+from lab_agent.shared.state_machines import LineState, OrderState
 from tests.integration.workflow.conftest import MakeScenario, Scenario, parametrize_first, pick_template
 from tests.integration.workflow.service_answers import answer_with, change_answers, is_read_of
 
@@ -78,7 +78,7 @@ async def test_unsubmitted_order_dismissed_and_offered_again_is_done(make_scenar
     await scenario.process_all()
     job, now = await scenario.dead_letter(), scenario.world.clock.now()
     assert job.kind is JobKind.SUBMIT_ORDER
-    await operator_jobs.dismiss_job(scenario.world.store, job.id, by="eve", note="not performed here yet", now=now)
+    await job_actions.dismiss_job(scenario.world.store, job.id, by="eve", note="not performed here yet", now=now)
     await scenario.drain()
     assert {tuple(scenario.outputs(task)) for task in scenario.line_tasks} == {("not performed here yet",)}
     await expect_ended(scenario, "cancelled")

@@ -7,14 +7,13 @@ from typing import Any
 
 import httpx
 
-from lab_agent.conditions.ids import ConditionId
-from lab_agent.conditions.model import AlertKey
-from lab_agent.domain.ids import ResourceId, line_key
-from lab_agent.domain.job_records import JobKind
-from lab_agent.domain.retry import LONGEST_WAIT
-from lab_agent.domain.state_machines import LineState, OrderState
-from lab_agent.ports.exchange import SearchKind
-from lab_agent.workflow.search_alerts import SearchAlerts, search_alert_key
+from lab_agent.exchange.service import SearchKind
+from lab_agent.operations.search_alerts import SearchAlerts, search_alert_key
+from lab_agent.queue.job_records import JobKind
+from lab_agent.queue.retry import LONGEST_WAIT
+from lab_agent.shared.conditions.model import AlertKey, ConditionId
+from lab_agent.shared.ids import ResourceId, line_key
+from lab_agent.shared.state_machines import LineState, OrderState
 from lab_sandbox.config import LABORATORY_GUID
 from tests.harness.orders import catalogue, procedure_requests, templates
 from tests.harness.world import World

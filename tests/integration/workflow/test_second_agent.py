@@ -8,16 +8,16 @@ from typing import Any
 import httpx
 import pytest
 
-from lab_agent.conditions.ids import ConditionId
-from lab_agent.domain.alerts import Alert
-from lab_agent.domain.lab_messages import ReportStatus
-from lab_agent.domain.lab_order import LabOrder
-from lab_agent.domain.report_records import UploadRecord
-from lab_agent.domain.restoration import RestoreSign
-from lab_agent.domain.state_machines import LineState, OrderState
-from lab_agent.errors import OutcomeUnknown
 from lab_agent.fhir.references import parse_reference
-from lab_agent.workflow.restored_store import load_restoration, note_reconciled, note_restoration, release_restoration
+from lab_agent.lis.lab_messages import ReportStatus
+from lab_agent.lis.lab_order import LabOrder
+from lab_agent.orders.restored_store import load_restoration, note_reconciled, note_restoration, release_restoration
+from lab_agent.results.records import UploadRecord
+from lab_agent.shared.conditions.model import ConditionId
+from lab_agent.shared.errors import OutcomeUnknown
+from lab_agent.shared.state_machines import LineState, OrderState
+from lab_agent.store.event_records import Alert
+from lab_agent.store.restoration import RestoreSign
 from tests.harness.databases import InlineStore
 from tests.harness.world import SimulatedAgent, World
 from tests.integration.workflow.conftest import MakeScenario, Scenario, parametrize_first, pick_template

@@ -9,18 +9,17 @@ from typing import Any
 
 import pytest
 
-from lab_agent.conditions.ids import ConditionId
-from lab_agent.conditions.model import AlertKey
-from lab_agent.crypto import Cipher, new_key
-from lab_agent.domain.job_records import JobKind
-from lab_agent.domain.state_machines import JobState, LineState, OrderState, ReportState, WorkOrderState
+from lab_agent.operations.attention_alerts import AttentionAlerts
+from lab_agent.orders import job_actions
+from lab_agent.orders.pause_actions import pause_adapter, resume_adapter
+from lab_agent.orders.unconfirmed_orders import UnconfirmedOrders
+from lab_agent.queue.claiming import ClaimedJob
+from lab_agent.queue.job_records import JobKind
+from lab_agent.shared.conditions.model import AlertKey, ConditionId
+from lab_agent.shared.state_machines import JobState, LineState, OrderState, ReportState, WorkOrderState
+from lab_agent.store.crypto import Cipher, new_key
 from lab_agent.store.schema import upgrade
 from lab_agent.store.unit_of_work import Store, UnitOfWork
-from lab_agent.worker.claiming import ClaimedJob
-from lab_agent.workflow import operator_jobs
-from lab_agent.workflow.adapter_pauses import pause_adapter, resume_adapter
-from lab_agent.workflow.attention_alerts import AttentionAlerts
-from lab_agent.workflow.unconfirmed_orders import UnconfirmedOrders
 from tests.harness.clock import DEADLINE
 from tests.harness.jobs import claim_jobs
 from tests.integration.workflow.laboratories import CHEMISTRY, MICROBIOLOGY, NOTE, Laboratory, make_laboratory
@@ -177,7 +176,7 @@ async def test_retry_leaves_the_system_in_doubt_alone(laboratory: Laboratory) ->
     await laboratory.write(leave_in_doubt)
     handovers = [job for job in await laboratory.jobs() if job.kind is JobKind.SUBMIT_ORDER]
     (first, second) = sorted(handovers, key=lambda job: job.state is not JobState.NEEDS_REVIEW)
-    retried = await operator_jobs.retry_order(store, laboratory.key, by="eve", now=now)
+    retried = await job_actions.retry_order(store, laboratory.key, by="eve", now=now)
     assert [job.id for job in retried.unverified] == [first.id]
     assert second.id in {job.id for job in retried.jobs}
 
@@ -248,7 +247,7 @@ async def test_task_on_hold_keeps_back_what_is_not_handed_over(laboratory: Labor
     assert await laboratory.is_told(ConditionId.JOBS_LIS_REJECTED)
     laboratory.microbiology.rejects = False
     job = await laboratory.dead_letter()
-    await operator_jobs.retry_job(laboratory.world.store, job.id, by="eve", now=laboratory.world.clock.now())
+    await job_actions.retry_job(laboratory.world.store, job.id, by="eve", now=laboratory.world.clock.now())
     await laboratory.drain()
     assert laboratory.counts == (1, 1)
     assert not await laboratory.is_told(ConditionId.JOBS_LIS_REJECTED)

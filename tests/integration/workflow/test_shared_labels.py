@@ -7,17 +7,17 @@ from dataclasses import replace
 
 import pytest
 
-from lab_agent.conditions.ids import ConditionId
-from lab_agent.crypto import Cipher, new_key
-from lab_agent.domain.job_records import JobKind
-from lab_agent.domain.state_machines import OrderState
-from lab_agent.errors import InvalidTransitionError
+from lab_agent.orders import order_actions
+from lab_agent.orders.order_assessment import reassess
+from lab_agent.orders.order_decision import RELEASE_HINT
+from lab_agent.queue.job_records import JobKind
 from lab_agent.rules.rule import Finding, Severity
+from lab_agent.shared.conditions.model import ConditionId
+from lab_agent.shared.errors import InvalidTransitionError
+from lab_agent.shared.state_machines import OrderState
+from lab_agent.store.crypto import Cipher, new_key
 from lab_agent.store.schema import upgrade
 from lab_agent.store.unit_of_work import Store
-from lab_agent.workflow import operator_orders
-from lab_agent.workflow.order_assessment import reassess
-from lab_agent.workflow.order_decision import RELEASE_HINT
 from tests.harness.world import World
 from tests.integration.workflow.conftest import MakeScenario, Scenario, pick_template
 
@@ -36,7 +36,7 @@ async def release(scenario: Scenario) -> frozenset[str]:
     """An operator releases the order, as the command does; gives the rules."""
     store = scenario.world.store
     holds = (await reassess(store, scenario.agent.assessor, scenario.key)).assessment.holds
-    return await operator_orders.release_order(store, scenario.key, holds, "looked", by="eve", now=scenario.world.clock.now())
+    return await order_actions.release_order(store, scenario.key, holds, "looked", by="eve", now=scenario.world.clock.now())
 
 
 @pytest.mark.parametrize("other", [ANOTHER, {"gender": "other"}])
@@ -49,7 +49,7 @@ async def test_label_of_another_patient_holds_until_released(make_scenario: Make
     assert str(record.reason).endswith(RELEASE_HINT)
     other_hold = Finding("order.catalogue", Severity.HOLD, "order", "no catalogue")
     with pytest.raises(InvalidTransitionError):
-        await operator_orders.release_order(scenario.world.store, record.key, [other_hold], "looked", by="eve", now=now)
+        await order_actions.release_order(scenario.world.store, record.key, [other_hold], "looked", by="eve", now=now)
     assert await release(scenario) == {"tube.label-in-use"}
     await scenario.drain()
     assert await scenario.state() is OrderState.HANDED_OVER

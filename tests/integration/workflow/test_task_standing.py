@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from lab_agent.conditions.ids import ConditionId
-from lab_agent.domain.job_records import JobKind
-from lab_agent.domain.lab_order import LabOrder
-from lab_agent.domain.state_machines import LineState, OrderState
-from lab_agent.errors import LisOutcomeUnknown
-from lab_agent.ports.lis import SubmitResult
+from lab_agent.lis.lab_order import LabOrder
+from lab_agent.lis.laboratory_system import SubmitResult
+from lab_agent.queue.job_records import JobKind
+from lab_agent.shared.conditions.model import ConditionId
+from lab_agent.shared.errors import LisOutcomeUnknown
+from lab_agent.shared.state_machines import LineState, OrderState
 from tests.integration.workflow.conftest import MakeScenario, Scenario, parametrize_first
 from tests.integration.workflow.service_answers import answer_with, change_answers, is_read_of
 

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from fhir.resources.STU3.task import Task
 
-from lab_agent.domain import jobs
-from lab_agent.domain.job_records import JobKind
-from lab_agent.domain.state_machines import JobState, LineState, OrderState
-from lab_agent.workflow import operator_jobs
-from lab_agent.workflow.order_decision import OTHER_LINE_REJECTED
+from lab_agent.orders import job_actions
+from lab_agent.orders.order_decision import OTHER_LINE_REJECTED
+from lab_agent.queue import jobs
+from lab_agent.queue.job_records import JobKind
+from lab_agent.shared.state_machines import JobState, LineState, OrderState
 from tests.harness.orders import templates
 from tests.harness.proof import FIGURES, SHARE
 from tests.harness.sent_bodies import record_writes
@@ -83,7 +83,7 @@ async def test_status_we_never_sent_is_not_overwritten(make_scenario: MakeScenar
     job = await scenario.dead_letter()
     assert (scenario.statuses(), "on-hold" in str(job.reason)) == (["on-hold"], True)
     scenario.world.update_task(scenario.line_tasks[0], status="requested")
-    await operator_jobs.retry_job(scenario.world.store, job.id, by="eve", now=scenario.world.clock.now())
+    await job_actions.retry_job(scenario.world.store, job.id, by="eve", now=scenario.world.clock.now())
     await scenario.drain()
     assert (scenario.statuses(), await scenario.state()) == (["completed"], OrderState.CLOSED)
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from lab_agent.conditions.ids import ConditionId
-from lab_agent.domain.job_records import JobKind
-from lab_agent.domain.state_machines import JobState, LineState, OrderState
-from lab_agent.errors import LisRejected
+from lab_agent.queue.job_records import JobKind
+from lab_agent.shared.conditions.model import ConditionId
+from lab_agent.shared.errors import LisRejected
+from lab_agent.shared.state_machines import JobState, LineState, OrderState
 from tests.harness.jobs import claim_jobs
 from tests.integration.workflow.conftest import MakeScenario, Scenario
 

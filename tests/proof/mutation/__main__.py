@@ -1,4 +1,4 @@
-"""`python -m tests.proof.mutation FILE PACKAGE …`: try the changes of these packages, and write what became of each to FILE.
+"""`python -m tests.proof.mutation FILE GROUP …`: try the changes of these groups, and write what became of each to FILE.
 
 With `--share`, only as many of them, always the same; what FILE has from before as `found` is not tried again.
 """
@@ -15,17 +15,18 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness.decisions import GROUPS
 from tests.harness.paths import ROOT
-from tests.proof.mutation.changes import Change, changes_of, modules_of
+from tests.proof.mutation.changes import Change, changes_of
 from tests.proof.mutation.runs import FOUND, DefinitionChanges, FunctionChanges, Outcomes, run_forked
 
 _UNIT = ROOT / "tests" / "unit"
 TESTS = {
-    "lab_agent.domain": ("domain", "fhir/test_order_parser.py", "mappings", "serialization", "workflow"),
-    "lab_agent.rules": ("rules",),
-    "lab_agent.catalogue": tuple(f"catalogue/{each.name}" for each in sorted((_UNIT / "catalogue").glob("test_*.py"))),
+    "records": ("domain", "fhir/test_order_parser.py", "mappings", "serialization", "workflow"),
+    "rules": ("rules",),
+    "catalogue": tuple(f"catalogue/{each.name}" for each in sorted((_UNIT / "catalogue").glob("test_*.py"))),
 }
-"""Of each package, the tests below tests/unit that try its changes."""
+"""Of each group, the tests below tests/unit that try its changes."""
 _LEFT_OUT = (
     "catalogue/test_preanalytics.py::test_hardest_200_item_baskets_pack_quickly",
     "rules/test_basket_orders.py::test_order_from_random_catalogue_response_is_accepted",
@@ -68,9 +69,9 @@ def _run_pytest(plugin: object) -> None:
         sys.exit(f"pytest ended with {code!r}")
 
 
-def _try_functions(changes: list[Change], outcomes: Outcomes, left_file: Path, packages: list[str]) -> None:
+def _try_functions(changes: list[Change], outcomes: Outcomes, left_file: Path, groups: list[str]) -> None:
     """In a process of its own: so the one that tries the others has imported nothing of what is changed."""
-    tests = [f"tests/unit/{test}" for package in packages for test in TESTS[package]]
+    tests = [f"tests/unit/{test}" for group in groups for test in TESTS[group]]
     plugin = FunctionChanges(changes, tests, outcomes)
     _run_pytest(plugin)
     left_file.write_bytes(pickle.dumps((plugin.left, plugin.known)))
@@ -79,17 +80,17 @@ def _try_functions(changes: list[Change], outcomes: Outcomes, left_file: Path, p
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.proof.mutation", description=__doc__)
     parser.add_argument("file", type=Path)
-    parser.add_argument("packages", nargs="+")
+    parser.add_argument("groups", nargs="+", choices=GROUPS)
     parser.add_argument("--share", type=float, default=1.0)
     given = parser.parse_args()
     os.chdir(ROOT)
-    changes = [change for package in given.packages for module in modules_of(package) for change in changes_of(module)]
+    changes = [change for group in given.groups for module in GROUPS[group] for change in changes_of(module)]
     changes = choose(changes, given.share)
     outcomes = Outcomes(given.file, len(changes))
     before = outcomes.read()
     changes = [each for each in changes if before.get(each.key) != FOUND]
     left_file = given.file.with_suffix(".left")
-    run_forked(partial(_try_functions, changes, outcomes, left_file, given.packages))
+    run_forked(partial(_try_functions, changes, outcomes, left_file, given.groups))
     left, known = pickle.loads(left_file.read_bytes())
     _run_pytest(DefinitionChanges(left, known, outcomes, len(changes) - len(left)))
 

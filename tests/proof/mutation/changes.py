@@ -51,12 +51,6 @@ def file_of(module: str) -> Path:
     return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
 
 
-def modules_of(package: str) -> list[str]:
-    """The modules of a package, by name, without those of packages within it."""
-    files = sorted((ROOT.joinpath(*package.split("."))).glob("*.py"))
-    return [".".join(file.relative_to(ROOT).with_suffix("").parts) for file in files if file.name != "__init__.py"]
-
-
 def changes_of(module: str) -> list[Change]:
     wrapper = MetadataWrapper(cst.parse_module(file_of(module).read_text()), unsafe_skip_copy=True)
     visitor = _Visitor(module, wrapper)

@@ -12,13 +12,17 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
+from tests.harness.decisions import GROUPS, modules_in
 from tests.harness.paths import ROOT
-from tests.proof.mutation.changes import Change, file_of, modules_of
+from tests.proof.mutation.changes import Change, file_of
 
 Line = tuple[str, int]
 MOST_TESTS = 300
 """Tests that are tried with a change; what none of so many different ones finds, hardly any other does."""
-_PURE = tuple(f"lab_agent.{each}" for each in ("conditions", "domain", "catalogue", "catalogue.spreadsheet", "fhir", "rules"))
+_PURE = (
+    *(name for group in GROUPS.values() for name in group),
+    *(name for each in ("shared.conditions", "catalogue.spreadsheet", "fhir") for name in modules_in(f"lab_agent.{each}")),
+)
 
 
 class LineRecorder:
@@ -130,7 +134,7 @@ def independent_modules(module: str) -> list[str]:
         new = _needed_by()[found.pop()] - dependent
         dependent |= new
         found += new
-    return [name for package in _PURE for name in modules_of(package) if name not in dependent]
+    return [name for name in dict.fromkeys(_PURE) if name not in dependent]
 
 
 @cache

@@ -15,7 +15,7 @@ from lab_agent.catalogue.basket import Basket
 from lab_agent.catalogue.basket_errors import BasketProblem, BasketProblems
 from lab_agent.catalogue.model import Catalogue, Container, Contract, Item, Requirement, SpecimenOption
 from lab_agent.catalogue.turnaround import Turnaround
-from lab_agent.errors import BasketError, DataInvalidError, UnknownContractError
+from lab_agent.shared.errors import BasketError, DataInvalidError, UnknownContractError
 
 
 def read(sample: Catalogue, *items: object, **more: object) -> Basket:

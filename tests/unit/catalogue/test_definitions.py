@@ -8,10 +8,10 @@ from tests.harness.field_defaults import misnamed_codes, other_defaults
 
 
 def test_missing_fields_are_nothing_and_codes_named_as_their_values() -> None:
-    assert other_defaults("lab_agent.catalogue") == {
+    assert other_defaults("catalogue") == {
         "BasketProblem.code": "invalid",
         "BasketProblems.collected": [],
         "ExactPacker._known_failures": {},
         "Container.dead_volume": Decimal(0),
     }
-    assert misnamed_codes("lab_agent.catalogue") == []
+    assert misnamed_codes("catalogue") == []

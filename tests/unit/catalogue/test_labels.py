@@ -21,7 +21,7 @@ from lab_agent.catalogue.model import Catalogue, Contract, Item, Requirement, Sp
 from lab_agent.catalogue.preanalytics import calculate
 from lab_agent.catalogue.supporting_info import SupportingInfo, parse_supporting_info
 from lab_agent.catalogue.turnaround import Turnaround
-from lab_agent.domain.label_pools import IdentifierPattern
+from lab_agent.shared.label_pools import IdentifierPattern
 
 GUID = "0123456789ABCDEF"
 

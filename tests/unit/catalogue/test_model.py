@@ -11,7 +11,7 @@ from lab_agent.catalogue.basket import BasketLine
 from lab_agent.catalogue.model import Catalogue, Container, Contract, Item, Requirement, SpecimenOption, TimePoint
 from lab_agent.catalogue.preanalytics import calculate
 from lab_agent.catalogue.turnaround import Turnaround
-from lab_agent.errors import UnknownContractError
+from lab_agent.shared.errors import UnknownContractError
 
 T5, T9 = Container("T5", "T5", "tube", Decimal(5), Decimal("0.5")), Container("T9", "T9", "tube")
 

@@ -12,13 +12,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lab_agent import exact_json
 from lab_agent.catalogue import basket, preanalytics, supporting_info
 from lab_agent.catalogue.basket import BasketLine
 from lab_agent.catalogue.bin_packing import pack
 from lab_agent.catalogue.model import Catalogue, Container, Item, Requirement, SpecimenOption, TimePoint
 from lab_agent.catalogue.tubes import Preanalytics
 from lab_agent.catalogue.turnaround import Turnaround
+from lab_agent.shared import exact_json
 
 TUBE = Container("T5", "T5", "tube", Decimal("5.0"), Decimal("0.5"), "ml", "BAG")
 CATALOGUE = Catalogue("1", {}, {"T5": TUBE, "BAG": Container("BAG", "Bag", "a bag")}, {})

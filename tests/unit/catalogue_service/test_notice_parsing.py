@@ -7,8 +7,8 @@ from decimal import Decimal
 
 import pytest
 
-from lab_agent.catalogue_service import notices
-from lab_agent.errors import DataInvalidError
+from lab_agent.catalogue import notices
+from lab_agent.shared.errors import DataInvalidError
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 

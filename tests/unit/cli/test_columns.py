@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lab_agent.cli.columns import GAP, ListColumns, choose_columns, lay_out
-from lab_agent.errors import InputError
+from lab_agent.shared.errors import InputError
 
 IMPORTANCE = ("key", "state", "reason", "seen")
 NATURAL = {"key": 36, "seen": 25, "state": 8, "reason": 90}

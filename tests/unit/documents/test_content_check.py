@@ -7,7 +7,7 @@ import io
 import pytest
 from pypdf import PdfReader, PdfWriter
 
-from lab_agent.documents.content_check import find_content_defect
+from lab_agent.results.document_check import find_content_defect
 from lab_agent.settings.groups import ResultsSettings
 from lab_sandbox.config import RuleSettings
 from tests.harness.documents import PDF, PNG

@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pypdf import PdfReader
 
-from lab_agent.documents.pdf_report import Letterhead, print_report
-from lab_agent.documents.service import DocumentService
-from lab_agent.domain.lab_messages import ReferenceRange, ReportedObservation
-from lab_agent.domain.values import Coding, PartialDate, Quantity
-from lab_agent.ports.documents import PrintError
+from lab_agent.lis.lab_messages import ReferenceRange, ReportedObservation
+from lab_agent.results.document_service import DocumentService
+from lab_agent.results.documents import PrintError
+from lab_agent.results.pdf_report import Letterhead, print_report
 from lab_agent.settings.groups import ResultsSettings
+from lab_agent.shared.values import Coding, PartialDate, Quantity
 from tests.harness.documents import PNG
 from tests.harness.results import haemoglobin, make_report
 

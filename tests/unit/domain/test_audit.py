@@ -11,7 +11,7 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 
-from lab_agent.domain.audit import AuditChain, AuditHead, AuditRecord, pack_details, short_name
+from lab_agent.store.audit_records import AuditChain, AuditHead, AuditRecord, pack_details, short_name
 
 CHAIN = AuditChain(b"k" * 32)
 RECORD = AuditRecord(

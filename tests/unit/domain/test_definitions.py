@@ -1,9 +1,9 @@
-"""What all records and codes of the domain have in common."""
+"""What all records and codes have in common, whichever slice they are of."""
 
 from __future__ import annotations
 
-from lab_agent.domain.order_choice import Misfit
-from lab_agent.domain.values import CodeableConcept
+from lab_agent.results.order_choice import Misfit
+from lab_agent.shared.values import CodeableConcept
 from tests.harness.field_defaults import misnamed_codes, other_defaults
 
 
@@ -11,7 +11,7 @@ def test_missing_fields_are_nothing_and_codes_named_as_their_values() -> None:
     """Codes are stored and shown: a value changes only with a migration."""
     nothing, received = CodeableConcept(), "ReceivedTask.code ReceivedRequest.code ReceivedContainer.type"
     received += " ReceivedSpecimen.type ReceivedSpecimen.method ReceivedSpecimen.body_site"
-    assert other_defaults("lab_agent.domain") == {
+    assert other_defaults("records") == {
         **dict.fromkeys(received.split(), nothing),
         "HumanName.where": "Patient.name[0]",
         "Document.content_type": "application/pdf",
@@ -29,4 +29,4 @@ def test_missing_fields_are_nothing_and_codes_named_as_their_values() -> None:
         "Backoff.longest": 300.0,
         "WorkOrder.state": "accepted",
     }
-    assert {type(each) for each in misnamed_codes("lab_agent.domain")} == {Misfit}, "these are words for people"
+    assert {type(each) for each in misnamed_codes("records")} == {Misfit}, "these are words for people"

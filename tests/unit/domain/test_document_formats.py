@@ -12,7 +12,7 @@ from random import Random
 import pytest
 from PIL import Image
 
-from lab_agent.domain.document_formats import (
+from lab_agent.lis.document_formats import (
     decode_document,
     detect_media_type,
     find_pdf_start,

@@ -1,9 +1,9 @@
 import pytest
 
-from lab_agent import errors
-from lab_agent.conditions.table import CONDITIONS
-from lab_agent.domain.failure_causes import FailureCause, find_cause, format_issues
-from lab_agent.errors import OutcomeIssue
+from lab_agent.queue.failure_causes import FailureCause, find_cause, format_issues
+from lab_agent.shared import errors
+from lab_agent.shared.conditions.table import CONDITIONS
+from lab_agent.shared.errors import OutcomeIssue
 
 
 @pytest.mark.parametrize(

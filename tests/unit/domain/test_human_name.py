@@ -4,7 +4,7 @@ from datetime import date
 
 import pytest
 
-from lab_agent.domain.human_name import HumanName, choose_name
+from lab_agent.fhir.human_name import HumanName, choose_name
 
 TODAY = date(2026, 3, 2)
 OLD = HumanName(use="old", family="Byron", given=("Ada",), end="2001")

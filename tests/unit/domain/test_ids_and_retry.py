@@ -9,18 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lab_agent.domain.ids import (
-    OrderKey,
-    is_line_key,
-    is_order_key,
-    line_key,
-    order_key,
-    refused_key,
-    report_key,
-    work_order_key,
-    worker_name,
-)
-from lab_agent.domain.retry import (
+from lab_agent.queue.retry import (
     Backoff,
     DeadLetter,
     RetryAt,
@@ -30,7 +19,7 @@ from lab_agent.domain.retry import (
     growing_wait,
     rest_after_hold,
 )
-from lab_agent.errors import (
+from lab_agent.shared.errors import (
     Failure,
     LisOutcomeUnknown,
     LisRejected,
@@ -39,6 +28,17 @@ from lab_agent.errors import (
     ServicePaused,
     ServiceRejected,
     ServiceUnavailable,
+)
+from lab_agent.shared.ids import (
+    OrderKey,
+    is_line_key,
+    is_order_key,
+    line_key,
+    order_key,
+    refused_key,
+    report_key,
+    work_order_key,
+    worker_name,
 )
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)

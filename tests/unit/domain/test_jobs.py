@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 
-from lab_agent.conditions.model import AlertKey
-from lab_agent.domain import jobs
-from lab_agent.domain.failure_causes import FailureCause
-from lab_agent.domain.ids import JobId, LineKey, OrderKey, ReportKey, ResourceId, work_order_key
-from lab_agent.domain.job_records import (
+from lab_agent.orders.records import LineRecord
+from lab_agent.queue import jobs
+from lab_agent.queue.failure_causes import FailureCause
+from lab_agent.queue.job_records import (
     AT_LABORATORY_SYSTEM,
     KEPT_ATTEMPTS,
     PASSED_IN_REVIEW,
@@ -22,10 +21,11 @@ from lab_agent.domain.job_records import (
     JobKind,
     NewJob,
 )
-from lab_agent.domain.records import LineRecord
-from lab_agent.domain.report_records import ReportRecord
-from lab_agent.domain.state_machines import JobState
-from lab_agent.errors import InvalidTransitionError
+from lab_agent.results.records import ReportRecord
+from lab_agent.shared.conditions.model import AlertKey
+from lab_agent.shared.errors import InvalidTransitionError
+from lab_agent.shared.ids import JobId, LineKey, OrderKey, ReportKey, ResourceId, work_order_key
+from lab_agent.shared.state_machines import JobState
 
 NOW = datetime(2026, 1, 2, 3, 4, tzinfo=UTC)
 ORDER, LINE, REPORT = OrderKey("R1"), LineKey("L1"), ReportKey("P1")

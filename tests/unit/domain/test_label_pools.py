@@ -7,7 +7,8 @@ from functools import partial
 import pytest
 from pydantic import ValidationError
 
-from lab_agent.domain.label_pools import (
+from lab_agent.settings.api import ApiPoolSettings
+from lab_agent.shared.label_pools import (
     IdentifierPattern,
     LabelPool,
     find_pool,
@@ -15,7 +16,6 @@ from lab_agent.domain.label_pools import (
     gs1_check_digit,
     luhn_check_digit,
 )
-from lab_agent.settings.api import ApiPoolSettings
 
 
 def test_check_digits_match_published_numbers() -> None:

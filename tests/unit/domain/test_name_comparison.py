@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from lab_agent.domain.lab_order import PatientName
-from lab_agent.domain.name_comparison import names_differ
+from lab_agent.lis.lab_order import PatientName
+from lab_agent.results.patient_comparison import names_differ
 
 
 def named(text: str) -> PatientName:

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from lab_agent.domain.ids import LineKey, OrderKey
-from lab_agent.domain.lab_messages import LabReport, ReportStatus
-from lab_agent.domain.lab_order import OrderPatient
-from lab_agent.domain.order_choice import Candidate, Misfit, choose_order
-from lab_agent.domain.report_coverage import Coverage
-from lab_agent.domain.state_machines import LineState
+from lab_agent.lis.lab_messages import LabReport, ReportStatus
+from lab_agent.lis.lab_order import OrderPatient
+from lab_agent.results.order_choice import Candidate, Misfit, choose_order
+from lab_agent.results.report_coverage import Coverage
+from lab_agent.shared.ids import LineKey, OrderKey
+from lab_agent.shared.state_machines import LineState
 
 NOW = datetime(2026, 3, 3, 10, tzinfo=UTC)
 DAY, FIRST, LAST = timedelta(days=1), datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)

@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from lab_agent.domain.code_systems import CodeSystem, CodeSystems, SystemMatch
-from lab_agent.domain.order_numbers import (
+from lab_agent.fhir.order_numbers import (
     best_matches,
     choose_label,
     choose_old_order,
@@ -17,8 +16,9 @@ from lab_agent.domain.order_numbers import (
     known_second_labels,
     second_label_candidates,
 )
-from lab_agent.domain.received_order import Extension
-from lab_agent.domain.values import Identifier
+from lab_agent.fhir.received_order import Extension
+from lab_agent.shared.code_systems import CodeSystem, CodeSystems, SystemMatch
+from lab_agent.shared.values import Identifier
 
 SYSTEMS = CodeSystems(
     base_url="https://exchange.example/api/",

@@ -5,10 +5,10 @@ from datetime import date
 
 import pytest
 
-from lab_agent.domain.human_name import HumanName
-from lab_agent.domain.patient_identity import PatientMatch, compare_patients
-from lab_agent.domain.received_order import ReceivedPatient, ResourceRef
-from lab_agent.domain.values import Identifier, PartialDate
+from lab_agent.fhir.human_name import HumanName
+from lab_agent.fhir.patient_identity import PatientMatch, compare_patients
+from lab_agent.fhir.received_order import ReceivedPatient, ResourceRef
+from lab_agent.shared.values import Identifier, PartialDate
 
 BORN = date(1990, 12, 10)
 ADA = ReceivedPatient(

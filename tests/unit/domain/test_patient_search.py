@@ -6,8 +6,8 @@ from datetime import date
 
 import pytest
 
-from lab_agent.domain.patient_search import KnownPatient, MessageSearch, PatientCriteria, search_terms, words_of
-from lab_agent.domain.values import PartialDate
+from lab_agent.orders.patient_search import KnownPatient, MessageSearch, PatientCriteria, search_terms, words_of
+from lab_agent.shared.values import PartialDate
 
 BORN = date(1961, 4, 12)
 ANNA = KnownPatient(

@@ -7,11 +7,11 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from lab_agent.domain.activity import HOUR, HourlyActivity, Measure, hour_of, summarize
-from lab_agent.domain.adapter_pauses import PAUSE_KEY_PREFIX, AdapterPause, pause_key
-from lab_agent.domain.api_refusals import KEPT, PERIOD, PROBE_USER_AGENT, period_start
-from lab_agent.domain.programs import ProgramKind, RunningProgram, SchemaVersions
-from lab_agent.domain.restoration import MarkedNumber, Restoration, RestoreSign, find_sign
+from lab_agent.queue.pauses import PAUSE_KEY_PREFIX, AdapterPause, pause_key
+from lab_agent.store.activity_records import HOUR, HourlyActivity, Measure, hour_of, summarize
+from lab_agent.store.api_refusals import KEPT, PERIOD, PROBE_USER_AGENT, period_start
+from lab_agent.store.program_records import ProgramKind, RunningProgram, SchemaVersions
+from lab_agent.store.restoration import MarkedNumber, Restoration, RestoreSign, find_sign
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 PROGRAM = RunningProgram(name="n", kind=ProgramKind.API, host="h", pid=17, schema="0042", beat_at=NOW, stale_after=30.0)

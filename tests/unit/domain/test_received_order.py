@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from lab_agent.domain.human_name import HumanName
-from lab_agent.domain.lab_order import AnswerStep, format_answer_path
-from lab_agent.domain.received_order import (
+from lab_agent.fhir.human_name import HumanName
+from lab_agent.fhir.received_order import (
     AccessRight,
     ReceivedLine,
     ReceivedOrder,
@@ -19,8 +18,9 @@ from lab_agent.domain.received_order import (
     UnreadableResource,
     patient_key,
 )
-from lab_agent.domain.values import Identifier
-from lab_agent.errors import OutcomeIssue
+from lab_agent.lis.lab_order import AnswerStep, format_answer_path
+from lab_agent.shared.errors import OutcomeIssue
+from lab_agent.shared.values import Identifier
 
 
 def link(type_: str, id_: str) -> ReferenceText:

@@ -8,18 +8,15 @@ from typing import Any
 
 import pytest
 
-from lab_agent.conditions.ids import ConditionId
-from lab_agent.conditions.model import AlertKey
-from lab_agent.domain.alerts import Alert
-from lab_agent.domain.catalogue_records import CATALOGUE_CHANGE_STAMP, ApiToken
-from lab_agent.domain.ids import LineKey, OrderKey, ReportKey, ResourceId, work_order_key
-from lab_agent.domain.notifications import Notification
-from lab_agent.domain.order_holds import OrderHold
-from lab_agent.domain.records import LineRecord, OrderRecord
-from lab_agent.domain.report_records import HoldReason, ReportRecord, result_alert_key
-from lab_agent.domain.state_machines import LineState, OrderState, ReportState, WorkOrderState
-from lab_agent.domain.work_orders import WorkOrder, route_line
-from lab_agent.errors import InvalidTransitionError
+from lab_agent.catalogue.records import CATALOGUE_CHANGE_STAMP, ApiToken
+from lab_agent.orders.records import LineRecord, OrderHold, OrderRecord, WorkOrder, route_line
+from lab_agent.results.records import HoldReason, ReportRecord, result_alert_key
+from lab_agent.shared.conditions.model import AlertKey, ConditionId
+from lab_agent.shared.errors import InvalidTransitionError
+from lab_agent.shared.ids import LineKey, OrderKey, ReportKey, ResourceId, work_order_key
+from lab_agent.shared.state_machines import LineState, OrderState, ReportState, WorkOrderState
+from lab_agent.store.event_records import Alert
+from lab_agent.store.notification_records import Notification
 
 NOW = datetime(2026, 1, 2, 3, 4, tzinfo=UTC)
 LATER, LAST = NOW + timedelta(minutes=5), NOW + timedelta(minutes=9)

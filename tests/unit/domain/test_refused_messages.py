@@ -2,8 +2,8 @@
 
 import pytest
 
-from lab_agent.domain.refused_messages import RefusedContent, is_noise, raw_lines, sender_name
-from lab_agent.domain.text import escape_unprintable
+from lab_agent.results.refused_records import RefusedContent, is_noise, raw_lines, sender_name
+from lab_agent.shared.text import escape_unprintable
 
 
 @pytest.mark.parametrize(

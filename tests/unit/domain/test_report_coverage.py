@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from lab_agent.domain.ids import LineKey, OrderKey, ResourceId
-from lab_agent.domain.lab_messages import Document, LabRejection, LabReport, NotPerformed, ReportStatus
-from lab_agent.domain.records import LineRecord
-from lab_agent.domain.report_coverage import Coverage, OrderCodes, determine_coverage
-from lab_agent.domain.state_machines import LineState
+from lab_agent.lis.lab_messages import Document, LabRejection, LabReport, NotPerformed, ReportStatus
+from lab_agent.orders.records import LineRecord
+from lab_agent.results.report_coverage import Coverage, OrderCodes, determine_coverage
+from lab_agent.shared.ids import LineKey, OrderKey, ResourceId
+from lab_agent.shared.state_machines import LineState
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 CODES = OrderCodes({"001": [LineKey("L1")], "002": [LineKey("L2")], "HB": [LineKey("L1")], "003": [LineKey("L3")]})

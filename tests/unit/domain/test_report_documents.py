@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from lab_agent.domain.lab_messages import Document, LabReport, ReportedObservation, ReportStatus
-from lab_agent.domain.report_documents import (
+from lab_agent.lis.lab_messages import Document, LabReport, ReportedObservation, ReportStatus
+from lab_agent.lis.report_documents import (
     OCTET_STREAM,
     documents_of,
     documents_with_paths,
@@ -17,7 +17,7 @@ from lab_agent.domain.report_documents import (
     is_openable_url,
     map_documents,
 )
-from lab_agent.domain.values import Coding
+from lab_agent.shared.values import Coding
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 PLAIN = ReportedObservation(code=Coding(code="a"), value_string="x")

@@ -10,8 +10,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from lab_agent.domain.ids import ReportKey
-from lab_agent.domain.lab_messages import (
+from lab_agent.lis.lab_messages import (
     Document,
     LabReport,
     NotPerformed,
@@ -20,9 +19,10 @@ from lab_agent.domain.lab_messages import (
     ReportedObservation,
     ReportStatus,
 )
-from lab_agent.domain.report_records import ReportRecord
-from lab_agent.domain.report_versions import VersionOrder, exists_twice, implausible_values, is_repeat
-from lab_agent.domain.values import Coding, PartialDate, Quantity, Range
+from lab_agent.results.records import ReportRecord
+from lab_agent.results.report_versions import VersionOrder, exists_twice, implausible_values, is_repeat
+from lab_agent.shared.ids import ReportKey
+from lab_agent.shared.values import Coding, PartialDate, Quantity, Range
 
 NOW = datetime(2026, 3, 3, 10, tzinfo=UTC)
 HOUR = timedelta(hours=1)

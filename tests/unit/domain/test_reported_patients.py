@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from lab_agent.domain.lab_messages import ReportedPatient
-from lab_agent.domain.lab_order import OrderPatient, PatientName
-from lab_agent.domain.reported_patients import find_differences, may_be_one_person
-from lab_agent.domain.values import Identifier, PartialDate
+from lab_agent.lis.lab_messages import ReportedPatient
+from lab_agent.lis.lab_order import OrderPatient, PatientName
+from lab_agent.results.patient_comparison import find_differences, may_be_one_person
+from lab_agent.shared.values import Identifier, PartialDate
 
 POLICY, SERVICE = "urn:policy", "http://service.example/Patient"
 BORN = date(1980, 2, 29)

@@ -6,8 +6,9 @@ from enum import StrEnum
 
 import pytest
 
-from lab_agent.domain import state_machines
-from lab_agent.domain.state_machines import (
+from lab_agent.shared import state_machines
+from lab_agent.shared.errors import InvalidTransitionError
+from lab_agent.shared.state_machines import (
     JOB_TRANSITIONS,
     LINE_TRANSITIONS,
     ORDER_TRANSITIONS,
@@ -16,7 +17,6 @@ from lab_agent.domain.state_machines import (
     Transitions,
     transition,
 )
-from lab_agent.errors import InvalidTransitionError
 
 LEGAL: dict[str, tuple[Transitions[StrEnum], str]] = {
     "order": (

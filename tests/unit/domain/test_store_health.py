@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from lab_agent.conditions.ids import ConditionId
-from lab_agent.conditions.table import CONDITIONS
-from lab_agent.domain.store_health import StoreHealth, explain_error, name_host, to_open_condition
-from lab_agent.errors import StoreConflictError, StoreFault, StoreUnreachableError
+from lab_agent.shared.conditions.model import ConditionId
+from lab_agent.shared.conditions.table import CONDITIONS
+from lab_agent.shared.errors import StoreConflictError, StoreFault, StoreUnreachableError
+from lab_agent.store.store_health import StoreHealth, explain_error, name_host, to_open_condition
 
 NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)
 

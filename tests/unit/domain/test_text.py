@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 
-from lab_agent.domain.ages import format_age
-from lab_agent.domain.lab_messages import Document, ReferenceRange, ReportedObservation
-from lab_agent.domain.susceptibility import SUSCEPTIBILITY_CODES, susceptibility_coding, susceptibility_flags
-from lab_agent.domain.text import MAX_LENGTH, address_origin, escape_unprintable, join_limited, shorten
-from lab_agent.domain.value_text import format_reference_ranges, format_value
-from lab_agent.domain.values import CodeableConcept, Coding, PartialDate, Period, Quantity, Range, Ratio
+from lab_agent.lis.lab_messages import Document, ReferenceRange, ReportedObservation
+from lab_agent.lis.susceptibility import SUSCEPTIBILITY_CODES, susceptibility_coding, susceptibility_flags
+from lab_agent.lis.value_text import format_reference_ranges, format_value
+from lab_agent.shared.text import MAX_LENGTH, address_origin, escape_unprintable, format_age, join_limited, shorten
+from lab_agent.shared.values import CodeableConcept, Coding, PartialDate, Period, Quantity, Range, Ratio
 
 
 def test_long_text_shortened_to_one_line() -> None:

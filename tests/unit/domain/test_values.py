@@ -7,7 +7,7 @@ from decimal import Decimal
 
 import pytest
 
-from lab_agent.domain.values import (
+from lab_agent.shared.values import (
     DateOrTime,
     PartialDate,
     Quantity,

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from lab_agent.exchange.clock_comparison import ClockComparison
-from lab_agent.ports.exchange import ServiceClock
+from lab_agent.exchange.service import ServiceClock
 from tests.harness.clock import VirtualClock
 
 DAY = timedelta(days=1)

@@ -4,8 +4,6 @@ from typing import Any
 
 import pytest
 
-from lab_agent import errors
-from lab_agent.errors import OutcomeIssue
 from lab_agent.exchange.responses import (
     RequestContext,
     RequestKind,
@@ -14,7 +12,9 @@ from lab_agent.exchange.responses import (
     parse_object,
     response_error,
 )
-from lab_agent.http_dates import parse_retry_after
+from lab_agent.shared import errors
+from lab_agent.shared.errors import OutcomeIssue
+from lab_agent.shared.http_dates import parse_retry_after
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 READ = RequestContext(kind=RequestKind.READ, description="GET Task")

@@ -2,11 +2,11 @@ from typing import Any
 
 import pytest
 
-from lab_agent.domain.ids import ResourceId
-from lab_agent.domain.received_order import ResourceRef
-from lab_agent.domain.values import Identifier
 from lab_agent.exchange.search_criteria import RowSelection, SearchAnswer, SearchCriteria, found_rows
-from lab_agent.ports.exchange import SearchKind
+from lab_agent.exchange.service import SearchKind
+from lab_agent.fhir.received_order import ResourceRef
+from lab_agent.shared.ids import ResourceId
+from lab_agent.shared.values import Identifier
 
 LINES = SearchCriteria(kind=SearchKind.LINE_TASKS, resource_type="Task", part_of=ResourceRef("Task", "7"))
 ORDERS = SearchCriteria(kind=SearchKind.ORDER_TASKS, resource_type="Task", status="requested", code="OrderProcessingTask")

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from lab_agent import exact_json
-from lab_agent.domain.code_systems import CodeSystems
-from lab_agent.domain.received_order import ReceivedOrder, ResourceRef
 from lab_agent.fhir.order_graph import OrderGraph
 from lab_agent.fhir.order_parser import parse_order
+from lab_agent.fhir.received_order import ReceivedOrder, ResourceRef
+from lab_agent.shared import exact_json
+from lab_agent.shared.code_systems import CodeSystems
 
 Wire = dict[str, Any]
 Change = Callable[[Wire], Any]

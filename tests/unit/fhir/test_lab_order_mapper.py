@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from lab_agent.domain.ids import LineKey, OrderKey
-from lab_agent.domain.lab_order import LabOrder, NotificationOption, OrderPatient, PatientName, format_answer_path
-from lab_agent.domain.values import Coding, Identifier
-from lab_agent.errors import DataInvalidError
 from lab_agent.fhir.lab_order_mapper import make_lab_order
+from lab_agent.lis.lab_order import LabOrder, NotificationOption, OrderPatient, PatientName, format_answer_path
+from lab_agent.shared.errors import DataInvalidError
+from lab_agent.shared.ids import LineKey, OrderKey
+from lab_agent.shared.values import Coding, Identifier
 from tests.unit.fhir.sample import SYSTEMS, Change, Wire, answers, parsed, patient, pr1, pr2, put, s1, s2
 
 SEEN = datetime(2026, 3, 2, 12, tzinfo=UTC)

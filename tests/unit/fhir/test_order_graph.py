@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from lab_agent import exact_json
-from lab_agent.domain.received_order import ResourceRef
-from lab_agent.errors import DataInvalidError
 from lab_agent.fhir.order_graph import OrderGraph
 from lab_agent.fhir.order_parser import parse_order
+from lab_agent.fhir.received_order import ResourceRef
+from lab_agent.shared import exact_json
+from lab_agent.shared.errors import DataInvalidError
 from tests.unit.fhir.sample import Wire, graph_of, order_wire, pr1
 
 PR1 = ResourceRef("ProcedureRequest", "pr1")

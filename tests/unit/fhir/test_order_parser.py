@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from lab_agent.domain.received_order import AccessRight, MalformedField, ResourceRef
-from lab_agent.domain.values import Coding, Identifier
 from lab_agent.fhir.json_reader import parse_date_time
 from lab_agent.fhir.order_parser import parse_order
+from lab_agent.fhir.received_order import AccessRight, MalformedField, ResourceRef
+from lab_agent.shared.values import Coding, Identifier
 from tests.unit.fhir.sample import answers, graph_of, order_wire, parsed, patient, pr1, put, s1
 
 

@@ -4,9 +4,9 @@ from typing import Literal
 
 import pytest
 
-from lab_agent import exact_json
-from lab_agent.domain.received_order import ResourceRef
+from lab_agent.fhir.received_order import ResourceRef
 from lab_agent.fhir.reference_spelling import ReferenceWriter, read_spellings
+from lab_agent.shared import exact_json
 
 BASE = "https://exchange.example/api/"
 PATIENT, OBSERVATION = ResourceRef("Patient", "8"), ResourceRef("Observation", "9")

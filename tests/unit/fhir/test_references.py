@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lab_agent.domain.received_order import ResourceRef
-from lab_agent.errors import ForeignOrigin
+from lab_agent.fhir.received_order import ResourceRef
 from lab_agent.fhir.references import (
     id_readings,
     is_addressable,
@@ -15,6 +14,7 @@ from lab_agent.fhir.references import (
     parse_reference,
     resource_at_end,
 )
+from lab_agent.shared.errors import ForeignOrigin
 
 BASE = "https://exchange.example/api/"
 

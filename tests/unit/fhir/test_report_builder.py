@@ -11,18 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lab_agent import exact_json
-from lab_agent.domain.ids import LineKey, OrderKey
-from lab_agent.domain.lab_messages import (
-    Document,
-    LabReport,
-    ObservationStatus,
-    ReferenceRange,
-    ReportedObservation,
-    ReportStatus,
-)
-from lab_agent.domain.values import CodeableConcept, Coding, Quantity, Range
-from lab_agent.errors import DataInvalidError
 from lab_agent.fhir.content_digest import stable_identifier
 from lab_agent.fhir.report_builder import (
     UploadContext,
@@ -32,6 +20,11 @@ from lab_agent.fhir.report_builder import (
     plan_uploads,
     with_result_references,
 )
+from lab_agent.lis.lab_messages import Document, LabReport, ObservationStatus, ReferenceRange, ReportedObservation, ReportStatus
+from lab_agent.shared import exact_json
+from lab_agent.shared.errors import DataInvalidError
+from lab_agent.shared.ids import LineKey, OrderKey
+from lab_agent.shared.values import CodeableConcept, Coding, Quantity, Range
 from lab_sandbox.errors import Problems
 from lab_sandbox.upload_rules import check_observation, check_report
 from tests.unit.fhir.sample import SYSTEMS

@@ -9,8 +9,8 @@ from fhir.resources.STU3.task import Task
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lab_agent import exact_json
 from lab_agent.fhir.task_update import build_task_update, is_task_updated, task_status
+from lab_agent.shared import exact_json
 from tests.harness.stu3_schema import as_json
 
 TASK = {

@@ -10,12 +10,12 @@ import pytest
 from pydantic import BaseModel
 from structlog.testing import capture_logs
 
-from lab_agent.domain.ids import OrderKey
-from lab_agent.domain.lab_messages import Document
-from lab_agent.errors import DataInvalidError, LisOutcomeUnknown, LisRejected, LisUnavailable
 from lab_agent.lis.guard import GuardedAdapter
+from lab_agent.lis.lab_messages import Document
+from lab_agent.lis.laboratory_system import Inbox, ParsedMessage, ParsedPart, SubmitResult
 from lab_agent.lis.testing import MemoryInbox, make_order, make_report
-from lab_agent.ports.lis import Inbox, ParsedMessage, ParsedPart, SubmitResult
+from lab_agent.shared.errors import DataInvalidError, LisOutcomeUnknown, LisRejected, LisUnavailable
+from lab_agent.shared.ids import OrderKey
 from tests.harness.clock import DEADLINE, wait_until
 
 ORDER = make_order(1)

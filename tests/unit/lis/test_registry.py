@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from lab_agent.errors import LisUnavailable
 from lab_agent.lis.registry import ENTRY_POINT_GROUP, AdapterRegistry, load_adapters
+from lab_agent.shared.errors import LisUnavailable
 
 GOOD = """
 from pydantic import BaseModel, ConfigDict, Field

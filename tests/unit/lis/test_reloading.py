@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 import pytest
 from pydantic import BaseModel, ConfigDict, model_validator
 
-from lab_agent.errors import LisUnavailable
 from lab_agent.lis.guard import GuardedAdapter
 from lab_agent.lis.reloading import AdapterReloader, ReloadOutcome
+from lab_agent.shared.errors import LisUnavailable
 
 
 class FileSettings(BaseModel):

@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lab_agent.domain.ids import ReportKey
-from lab_agent.domain.lab_messages import ReferenceRange, ReportedObservation
-from lab_agent.domain.values import CodeableConcept, Coding, Quantity
 from lab_agent.lis.hl7v2.field_map import default_field_map
 from lab_agent.lis.hl7v2.parser import parse_message
 from lab_agent.lis.hl7v2.results.obx_values import ObxValueReader
-from lab_agent.mappings.loader import MappingCache, MappingsError, load_mapping_tables
-from lab_agent.mappings.tables import MappingTables, check_digit, is_loinc, is_ucum
-from lab_agent.mappings.translator import MissingKind, find_gaps, missing_mappings, translate
+from lab_agent.lis.lab_messages import ReferenceRange, ReportedObservation
+from lab_agent.results.code_translation import MissingKind, find_gaps, missing_mappings, translate
+from lab_agent.results.mapping_loader import MappingCache, MappingsError, load_mapping_tables
+from lab_agent.results.mapping_tables import MappingTables, check_digit, is_loinc, is_ucum
+from lab_agent.shared.ids import ReportKey
+from lab_agent.shared.values import CodeableConcept, Coding, Quantity
 from tests.harness.paths import MAPPINGS
 from tests.harness.results import haemoglobin, make_report
 

@@ -7,14 +7,13 @@ from typing import Any
 
 import pytest
 
-from lab_agent.conditions.ids import ConditionId
-from lab_agent.conditions.model import AffectedCount, OpenCondition, Severity
-from lab_agent.conditions.table import CONDITIONS
-from lab_agent.domain.alerts import Alert
-from lab_agent.domain.workers import WorkerRecord
-from lab_agent.monitoring.agent import AgentLimits, AgentState, find_lost_machines, find_overdue_poll
-from lab_agent.monitoring.report import list_conditions
-from lab_agent.monitoring.verdict import Verdict, give_verdict
+from lab_agent.operations.agent import AgentLimits, AgentState, find_lost_machines, find_overdue_poll
+from lab_agent.operations.report import list_conditions
+from lab_agent.operations.verdict import Verdict, give_verdict
+from lab_agent.queue.workers import WorkerRecord
+from lab_agent.shared.conditions.model import AffectedCount, ConditionId, OpenCondition, Severity
+from lab_agent.shared.conditions.table import CONDITIONS
+from lab_agent.store.event_records import Alert
 
 NOW = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
 DAY, MINUTE = timedelta(days=1), timedelta(minutes=1)

@@ -10,11 +10,8 @@ from tempfile import mkdtemp
 
 import pytest
 
-from lab_agent.conditions.ids import ConditionId
-from lab_agent.domain.restoration import CREATED_AT_KEY
 from lab_agent.lis.hl7v2.settings import Hl7v2Settings
-from lab_agent.machine_probes import list_addresses, list_folders
-from lab_agent.monitoring.machine import (
+from lab_agent.operations.machine import (
     BackupProbe,
     DiskProbe,
     ListeningAddress,
@@ -22,7 +19,10 @@ from lab_agent.monitoring.machine import (
     SecretFilesProbe,
     first_of_each_disk,
 )
+from lab_agent.operations.probe_building import list_addresses, list_folders
 from lab_agent.settings.secret_files import has_secret, list_secret_files
+from lab_agent.shared.conditions.model import ConditionId
+from lab_agent.store.restoration import CREATED_AT_KEY
 from lab_agent.store.unit_of_work import Store, UnitOfWork
 from tests.harness.clock import VirtualClock
 from tests.harness.databases import InlineStore

@@ -12,16 +12,16 @@ from pathlib import Path
 
 import pytest
 
+from lab_agent.catalogue.records import CatalogueVersion
 from lab_agent.catalogue.spreadsheet.csv_files import read_tables
-from lab_agent.catalogue_service.versions import pack_tables
-from lab_agent.conditions.ids import ConditionId
-from lab_agent.domain.catalogue_records import CatalogueVersion
-from lab_agent.errors import ServiceUnavailable
-from lab_agent.metrics import CallOutcome
-from lab_agent.monitoring.catalogue import CatalogueProbe
-from lab_agent.monitoring.exchange_probes import CallDurations, SlownessProbe
-from lab_agent.monitoring.monitor import Finding, Monitor
-from lab_agent.monitoring.own_thread import in_own_thread
+from lab_agent.catalogue.versions import pack_tables
+from lab_agent.operations.catalogue import CatalogueProbe
+from lab_agent.operations.exchange_probes import CallDurations, SlownessProbe
+from lab_agent.operations.monitor import Finding, Monitor
+from lab_agent.operations.own_thread import in_own_thread
+from lab_agent.shared.conditions.model import ConditionId
+from lab_agent.shared.errors import ServiceUnavailable
+from lab_agent.shared.metrics import CallOutcome
 from lab_agent.store.unit_of_work import Store, UnitOfWork
 from tests.harness.clock import DEADLINE, VirtualClock, wait_until
 from tests.harness.databases import InlineStore

@@ -7,10 +7,10 @@ import re
 
 import pytest
 
-from lab_agent.conditions.ids import ConditionId
-from lab_agent.notification.message import Change
-from lab_agent.notification.payloads import to_payload
-from lab_agent.notification.text import to_text
+from lab_agent.operations.notification.message import Change
+from lab_agent.operations.notification.payloads import to_payload
+from lab_agent.operations.notification.text import to_text
+from lab_agent.shared.conditions.model import ConditionId
 from tests.harness.notifications import LIS_DOWN, NOW, make_item, make_message
 
 HOSTILE = (

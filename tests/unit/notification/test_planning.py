@@ -8,12 +8,11 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from lab_agent.conditions.ids import ConditionId
-from lab_agent.conditions.model import AlertKey, Severity
-from lab_agent.domain.alerts import Alert
-from lab_agent.domain.notifications import ChannelRecord, Notification
-from lab_agent.notification.message import Change, Message
-from lab_agent.notification.planning import Policy, Situation, after_failure, after_success, make_message, make_plan
+from lab_agent.operations.notification.message import Change, Message
+from lab_agent.operations.notification.planning import Policy, Situation, after_failure, after_success, make_message, make_plan
+from lab_agent.shared.conditions.model import AlertKey, ConditionId, Severity
+from lab_agent.store.event_records import Alert
+from lab_agent.store.notification_records import ChannelRecord, Notification
 from tests.harness.notifications import NOW, make_alert
 
 POLICY = Policy(

@@ -11,15 +11,15 @@ from lab_agent.catalogue.labels import NoLabels, old_order_pattern
 from lab_agent.catalogue.model import Catalogue
 from lab_agent.catalogue.spreadsheet.csv_files import content_version, read_tables
 from lab_agent.catalogue.spreadsheet.parser import build_catalogue
-from lab_agent.domain.code_systems import CodeSystems
-from lab_agent.domain.label_pools import IdentifierPattern
-from lab_agent.domain.values import Coding
 from lab_agent.lis.testing.samples import make_order
-from lab_agent.mappings.loader import load_mapping_tables
-from lab_agent.mappings.tables import LOINC, MappingTables
-from lab_agent.mappings.translator import missing_mappings
 from lab_agent.rehearsal.made_orders import OrderMaker, OrderUnit, list_units, plan_baskets
 from lab_agent.rehearsal.made_results import ResultMaker
+from lab_agent.results.code_translation import missing_mappings
+from lab_agent.results.mapping_loader import load_mapping_tables
+from lab_agent.results.mapping_tables import LOINC, MappingTables
+from lab_agent.shared.code_systems import CodeSystems
+from lab_agent.shared.label_pools import IdentifierPattern
+from lab_agent.shared.values import Coding
 from tests.harness.paths import CATALOGUE, MAPPINGS
 
 NOW = datetime(2026, 3, 2, 10, tzinfo=UTC)

@@ -9,10 +9,10 @@ from typing import Any
 
 from lab_agent.catalogue.model import Catalogue
 from lab_agent.catalogue.spreadsheet.csv_files import load_catalogue
-from lab_agent.domain.code_systems import CodeSystems
 from lab_agent.rules.catalogue_history import CatalogueHistory
 from lab_agent.rules.context import Facts, RuleContext
 from lab_agent.rules.engine import Assessment, assess
+from lab_agent.shared.code_systems import CodeSystems
 from tests.harness.paths import CATALOGUE as FOLDER
 from tests.unit.fhir.sample import Change, Wire, answers, parsed, pr1, pr2, put, s1, s2
 

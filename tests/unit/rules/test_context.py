@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from lab_agent.domain.received_order import ReferenceText
+from lab_agent.fhir.received_order import ReferenceText
 from lab_agent.rules import collection_times, container
 from lab_agent.rules.clocks import clocks_differ, defer, format_difference
 from lab_agent.rules.engine import RULES

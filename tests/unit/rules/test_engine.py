@@ -11,10 +11,8 @@ from typing import Any
 
 import pytest
 
-from lab_agent.conditions.orders_and_results import HOLD_CAUSES, RESULT_HOLDS
-from lab_agent.domain.order_holds import HoldCause
-from lab_agent.domain.report_records import HoldReason
-from lab_agent.errors import SettingsError
+from lab_agent.orders.records import HoldCause
+from lab_agent.results.records import HoldReason
 from lab_agent.rules.engine import (
     RELEASABLE_RULES,
     RULES,
@@ -26,6 +24,8 @@ from lab_agent.rules.engine import (
 )
 from lab_agent.rules.rule import Finding, Severity, Violation, format_message
 from lab_agent.rules.translations import load_messages
+from lab_agent.shared.conditions.orders_and_results import HOLD_CAUSES, RESULT_HOLDS
+from lab_agent.shared.errors import SettingsError
 from tests.harness.field_defaults import misnamed_codes, other_defaults
 from tests.harness.paths import ROOT
 from tests.unit.fhir.sample import Wire, pr1, put
@@ -67,14 +67,14 @@ def test_rules_say_what_people_and_clocks_decide() -> None:
 
 
 def test_missing_fields_are_nothing_and_codes_named_as_their_values() -> None:
-    assert other_defaults("lab_agent.rules") == {
+    assert other_defaults("rules") == {
         "CatalogueHistory.cache_lifetime": timedelta(days=1),
         "Facts.label_pattern": r"[0-9A-Za-z][0-9A-Za-z._\-]{2,29}",
         "Facts.future_tolerance": timedelta(minutes=15),
         "Facts.alignment_tolerance": timedelta(minutes=15),
         "Facts.clock_tolerance": timedelta(minutes=2),
     }
-    assert misnamed_codes("lab_agent.rules") == []
+    assert misnamed_codes("rules") == []
 
 
 def test_words_are_of_what_can_hold() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from lab_agent.catalogue.model import QuestionType
 from lab_agent.catalogue.turnaround import Delayed, Notice, NoticePeriod, Stopped
-from lab_agent.domain.patient_identity import PatientMatch
+from lab_agent.fhir.patient_identity import PatientMatch
 from lab_agent.rules.catalogue_history import CatalogueHistory, VersionPeriod
 from tests.unit.fhir.sample import Change, Wire, answers, patient, pr1, pr2, put, resource, s1, s2, s3
 from tests.unit.rules.bad_orders import GOOD

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from lab_agent import exact_json
 from lab_agent.catalogue.basket import read_basket
 from lab_agent.catalogue.model import Catalogue
 from lab_agent.catalogue.nomenclature import nomenclature
 from lab_agent.catalogue.preanalytics import calculate
 from lab_agent.catalogue.questionnaire import build_questionnaire
+from lab_agent.shared import exact_json
 from lab_sandbox.partner.account import PartnerAccount
 from lab_sandbox.partner.basket import answer_questionnaire
 from lab_sandbox.partner.order_bundle import LabelSequence, OrderContent, anonymous_patient, build_order_bundle, named_patient

@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 
 from lab_agent.catalogue.turnaround import Delayed, Notice, NoticePeriod, Stopped
-from lab_agent.domain.ids import OrderKey
-from lab_agent.domain.patient_identity import PatientMatch
+from lab_agent.fhir.patient_identity import PatientMatch
 from lab_agent.rules.context import LabelHolder, RuleContext
 from lab_agent.rules.engine import RULES, assess
+from lab_agent.shared.ids import OrderKey
 from tests.unit.fhir.sample import Change, answers, patient, pr1, put, s1
 from tests.unit.rules.bad_orders import BAD, GOOD
 from tests.unit.rules.sample import CATALOGUE, FACTS, HOUR, both, context, contracts, item, outcomes, whole

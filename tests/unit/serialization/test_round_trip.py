@@ -7,8 +7,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lab_agent import serialization
-from lab_agent.domain.lab_messages import (
+from lab_agent.lis import serialization
+from lab_agent.lis.lab_messages import (
     Document,
     LabRejection,
     LabReport,
@@ -18,7 +18,7 @@ from lab_agent.domain.lab_messages import (
     ReportedPatient,
     ReportStatus,
 )
-from lab_agent.domain.lab_order import (
+from lab_agent.lis.lab_order import (
     LabOrder,
     NotificationOption,
     OrderAnswer,
@@ -27,8 +27,8 @@ from lab_agent.domain.lab_order import (
     OrderPatient,
     OrderSpecimen,
 )
-from lab_agent.domain.report_documents import is_openable_url
-from lab_agent.domain.values import CodeableConcept, Coding, Identifier, PartialDate, Period, Quantity, Range, Ratio, SampledData
+from lab_agent.lis.report_documents import is_openable_url
+from lab_agent.shared.values import CodeableConcept, Coding, Identifier, PartialDate, Period, Quantity, Range, Ratio, SampledData
 
 offsets = st.integers(-14 * 60, 14 * 60).map(lambda minutes: timezone(timedelta(minutes=minutes)))
 moments = st.datetimes(min_value=datetime(1900, 1, 2), timezones=offsets)  # noqa: DTZ001

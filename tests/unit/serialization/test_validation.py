@@ -10,11 +10,11 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from lab_agent import serialization
-from lab_agent.domain.lab_messages import Document, LabRejection, LabReport, ReportedObservation, ReportStatus
-from lab_agent.domain.lab_order import LabOrder
-from lab_agent.domain.values import Coding, PartialDate, Quantity
-from lab_agent.errors import DataInvalidError
+from lab_agent.lis import serialization
+from lab_agent.lis.lab_messages import Document, LabRejection, LabReport, ReportedObservation, ReportStatus
+from lab_agent.lis.lab_order import LabOrder
+from lab_agent.shared.errors import DataInvalidError
+from lab_agent.shared.values import Coding, PartialDate, Quantity
 from tests.harness.documents import PDF
 
 MOMENT = "2024-05-17T08:30:00+03:00"

@@ -5,11 +5,11 @@ import tomllib
 
 import pytest
 
-from lab_agent.errors import SettingsError
 from lab_agent.lis.folder.settings import FolderSettings
 from lab_agent.rules.engine import check_severities
 from lab_agent.settings.introspection import ARRAY_SUFFIX, NAME_PLACEHOLDER, iter_keys
 from lab_agent.settings.root import Settings, load_settings
+from lab_agent.shared.errors import SettingsError
 from tests.harness.paths import ROOT
 
 CONFIG = ROOT / "config"

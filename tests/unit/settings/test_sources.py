@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from lab_agent.errors import SettingsError
 from lab_agent.settings.introspection import MASK, iter_masked_values, mask_secrets, mask_url_password
 from lab_agent.settings.root import ApiGroups, BackupGroups, Settings, StoreGroups, load_groups, load_settings
+from lab_agent.shared.errors import SettingsError
 
 KEY = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
 VALID = f"""

@@ -9,9 +9,9 @@ from typing import Any, get_args, get_type_hints
 import pytest
 from starlette.requests import Request
 
-from lab_agent.conditions.model import OpenCondition
-from lab_agent.conditions.table import CONDITIONS
 from lab_agent.settings.status import StatusSettings
+from lab_agent.shared.conditions.model import OpenCondition
+from lab_agent.shared.conditions.table import CONDITIONS
 from lab_agent.status.translation import LANGUAGES, LOCALES_FOLDER, choose_language, gettext, speaking
 from lab_agent.status.wording import mend_of, title_of
 from tools.translations import CATALOGUES, read_catalogue

@@ -7,7 +7,7 @@ import pytest
 from psycopg.errors import lookup
 from sqlalchemy import exc
 
-from lab_agent.errors import SchemaMismatchError, StoreConflictError, StoreError, StoreFault, StoreUnreachableError
+from lab_agent.shared.errors import SchemaMismatchError, StoreConflictError, StoreError, StoreFault, StoreUnreachableError
 from lab_agent.store.error_translation import to_store_error
 
 

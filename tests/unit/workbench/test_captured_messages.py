@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from lab_agent.errors import InputError
-from lab_agent.workbench.captured_messages import read_captured, split_messages
+from lab_agent.results.trial.captured_messages import read_captured, split_messages
+from lab_agent.shared.errors import InputError
 
 ONE = b"MSH|^~\\&|A|B|||20260302||ORU^R01|1|P|2.5\rPID|1||7\rOBR|1|||X\rOBX|1|ST|C||v\r"
 TWO = ONE.replace(b"|1|P|", b"|2|P|").replace(b"||v", "||ж".encode("cp1251"))

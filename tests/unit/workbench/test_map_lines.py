@@ -4,7 +4,7 @@ import tomllib
 
 import pytest
 
-from lab_agent.workbench.map_lines import TomlEditError, TomlLine, add_lines
+from lab_agent.results.trial.map_lines import TomlEditError, TomlLine, add_lines
 
 MAP = """# Our map.
 

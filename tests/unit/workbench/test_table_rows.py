@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from lab_agent.mappings.loader import MappingsError, load_mapping_tables
-from lab_agent.mappings.well_known import propose_answer, propose_ucum
-from lab_agent.workbench.table_rows import TableRow, plan_changes, write_changes
+from lab_agent.results.mapping_loader import MappingsError, load_mapping_tables
+from lab_agent.results.trial.table_rows import TableRow, plan_changes, write_changes
+from lab_agent.results.well_known_codes import propose_answer, propose_ucum
 
 HB = TableRow(file="codes.csv", cells={"code": "H;B"}).fill("718-7")
 

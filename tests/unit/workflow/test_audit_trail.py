@@ -10,9 +10,9 @@ from typing import Any
 from structlog.testing import capture_logs
 
 import lab_agent
-from lab_agent.conditions.ids import ConditionId
 from lab_agent.daemon import update_reload_alert
 from lab_agent.lis.reloading import ReloadOutcome, ReloadResult
+from lab_agent.shared.conditions.model import ConditionId
 from tests.harness.databases import InlineStore
 
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from lab_agent.domain.code_systems import CodeSystems
-from lab_agent.domain.values import CodeableConcept, Coding
+from lab_agent.orders.line_routing import LineRouter
 from lab_agent.settings.exchange import ContractSettings
 from lab_agent.settings.groups import LisRouteSettings
-from lab_agent.workflow.line_routing import LineRouter
+from lab_agent.shared.code_systems import CodeSystems
+from lab_agent.shared.values import CodeableConcept, Coding
 
 SYSTEMS = CodeSystems(base_url="https://exchange.example/api/", lab_codes_url="https://codes.example")
 GROUPS = {"001": "Chemistry", "002": "Cultures", "003": ""}

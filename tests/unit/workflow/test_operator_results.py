@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from lab_agent.domain.ids import LineKey, OrderKey
-from lab_agent.domain.lab_messages import AccessionUpdate, Document, LabRejection, LabReport, NotPerformed, ReportStatus
-from lab_agent.workflow.operator_results import assign_to_order
+from lab_agent.lis.lab_messages import AccessionUpdate, Document, LabRejection, LabReport, NotPerformed, ReportStatus
+from lab_agent.results.result_actions import assign_to_order
+from lab_agent.shared.ids import LineKey, OrderKey
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 ORDER = OrderKey("R")

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from lab_agent.domain.ids import OrderKey, ResourceId, work_order_key
-from lab_agent.domain.values import Identifier
-from lab_agent.ports.exchange import SavedResource
-from lab_agent.workflow.own_reports import OwnReports, find_report
+from lab_agent.exchange.service import SavedResource
+from lab_agent.results.own_reports import OwnReports, find_report
+from lab_agent.shared.ids import OrderKey, ResourceId, work_order_key
+from lab_agent.shared.values import Identifier
 from tests.harness.databases import InlineStore
 
 BASE = "https://exchange.example/api/"

@@ -3,13 +3,13 @@ from typing import Any
 
 import pytest
 
-from lab_agent.domain.ids import LineKey, OrderKey, ResourceId
-from lab_agent.domain.records import LineRecord, OrderRecord
-from lab_agent.domain.state_machines import LineState, OrderState
-from lab_agent.workflow.ended_orders import Revival, decide_revival
-from lab_agent.workflow.order_tasks import KnownOrder, OrderTasks
-from lab_agent.workflow.reopening import find_lines_put_back
-from lab_agent.workflow.task_standing import waiting_reason
+from lab_agent.orders.ended_orders import Revival, decide_revival
+from lab_agent.orders.order_tasks import KnownOrder, OrderTasks
+from lab_agent.orders.records import LineRecord, OrderRecord
+from lab_agent.orders.reopening import find_lines_put_back
+from lab_agent.orders.task_standing import waiting_reason
+from lab_agent.shared.ids import LineKey, OrderKey, ResourceId
+from lab_agent.shared.state_machines import LineState, OrderState
 
 NOW = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
 OURS = {"coding": [{"code": "OrderProcessingTask"}]}

@@ -6,9 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from lab_agent.domain.ids import LineKey
-from lab_agent.domain.lab_order import LabOrder, OrderLine
-from lab_agent.errors import LisRejected
 from lab_agent.lis.hl7v2.field_map import MessageLayout
 from lab_agent.lis.hl7v2.orders.templates import (
     TemplateValue,
@@ -24,6 +21,9 @@ from lab_agent.lis.hl7v2.orders.templates import (
 from lab_agent.lis.hl7v2.parser import STANDARD_SEPARATORS, escape
 from lab_agent.lis.hl7v2.settings import Hl7v2Settings
 from lab_agent.lis.hl7v2.timestamps import format_timestamp
+from lab_agent.lis.lab_order import LabOrder, OrderLine
+from lab_agent.shared.errors import LisRejected
+from lab_agent.shared.ids import LineKey
 
 _ACK_CONDITIONS = {"original": ("", ""), "commit": ("AL", "NE"), "enhanced": ("AL", "AL"), "none": ("NE", "NE")}
 

@@ -10,12 +10,12 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from lab_agent.errors import LisOutcomeUnknown, LisRejected, LisUnavailable
 from lab_agent.lis.hl7v2.acks import Ack
 from lab_agent.lis.hl7v2.orders.pending_acks import PendingAcks
 from lab_agent.lis.hl7v2.settings import Hl7v2Settings
 from lab_agent.lis.hl7v2.transport.connection import MllpConnection
 from lab_agent.lis.hl7v2.transport.connector import MllpConnector
+from lab_agent.shared.errors import LisOutcomeUnknown, LisRejected, LisUnavailable
 
 _ACK_CODES = frozenset({"AA", "AE", "AR", "CA", "CE", "CR"})
 """HL7 table 0008."""

@@ -17,9 +17,9 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from lab_agent.atomic_file import write_atomically
-from lab_agent.domain.ids import LineKey, OrderKey
 from lab_agent.lis.hl7v2.acks import Ack
+from lab_agent.shared.atomic_file import write_atomically
+from lab_agent.shared.ids import LineKey, OrderKey
 
 KEY_LENGTH = 16
 _MESSAGE_KEY = re.compile(f"[A-Z2-7]{{{KEY_LENGTH}}}")

@@ -14,17 +14,17 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from lab_agent.domain.ids import LineKey, OrderKey
-from lab_agent.domain.lab_messages import Accession, AccessionUpdate, LabRejection, NotPerformed
-from lab_agent.domain.lab_order import LabOrder
-from lab_agent.errors import LisOutcomeUnknown, LisRejected, LisUnavailable
 from lab_agent.lis.disk_errors import to_lis_failure
 from lab_agent.lis.hl7v2.acks import Ack
 from lab_agent.lis.hl7v2.orders.order_builder import OrderBuilder
 from lab_agent.lis.hl7v2.orders.sender import Sender, check_ack
 from lab_agent.lis.hl7v2.orders.sent_messages import Answer, SentMessage, SentMessageLog, build_answer
 from lab_agent.lis.hl7v2.settings import Hl7v2Settings
-from lab_agent.ports.lis import Inbox
+from lab_agent.lis.lab_messages import Accession, AccessionUpdate, LabRejection, NotPerformed
+from lab_agent.lis.lab_order import LabOrder
+from lab_agent.lis.laboratory_system import Inbox
+from lab_agent.shared.errors import LisOutcomeUnknown, LisRejected, LisUnavailable
+from lab_agent.shared.ids import LineKey, OrderKey
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
 
-from lab_agent.domain.lab_order import (
+from lab_agent.lis.hl7v2.parser import STANDARD_SEPARATORS, escape
+from lab_agent.lis.hl7v2.timestamps import format_date, format_timestamp
+from lab_agent.lis.lab_order import (
     LabOrder,
     OrderAnswer,
     OrderContainer,
@@ -19,9 +21,7 @@ from lab_agent.domain.lab_order import (
     PatientName,
     format_answer_path,
 )
-from lab_agent.domain.values import Coding
-from lab_agent.lis.hl7v2.parser import STANDARD_SEPARATORS, escape
-from lab_agent.lis.hl7v2.timestamps import format_date, format_timestamp
+from lab_agent.shared.values import Coding
 
 _NAME_TYPES: Mapping[str | None, str] = {"official": "L", "usual": "D", "maiden": "M", "nickname": "N", "anonymous": "S"}
 _PLACEHOLDER = re.compile(r"\{([a-z_]+\.[a-z_]+)(?:\|([a-z_]+))?\}")

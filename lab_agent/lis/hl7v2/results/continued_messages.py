@@ -17,10 +17,10 @@ from dataclasses import dataclass, field
 from functools import reduce
 from pathlib import Path
 
-from lab_agent.atomic_file import write_atomically
 from lab_agent.lis.hl7v2.acks import AckDecision
 from lab_agent.lis.hl7v2.parser import Message
 from lab_agent.lis.hl7v2.transport.connection import MllpConnection
+from lab_agent.shared.atomic_file import write_atomically
 
 _MAX_PARTS = 1000
 _MAX_MESSAGES = 64

@@ -11,13 +11,13 @@ import re
 from collections import deque
 from collections.abc import Iterator
 
-from lab_agent.domain.document_formats import decode_document, detect_media_type, is_document_in_base64, is_whole
-from lab_agent.domain.lab_messages import Document
-from lab_agent.domain.report_documents import is_openable_url
+from lab_agent.lis.document_formats import decode_document, detect_media_type, is_document_in_base64, is_whole
 from lab_agent.lis.hl7v2.code_pages import encode_text
 from lab_agent.lis.hl7v2.parser import FieldValue, Segment
 from lab_agent.lis.hl7v2.results.obx_values import TEXT_TYPES, InvalidValueError
 from lab_agent.lis.hl7v2.results.segment_groups import ObrGroup, ObxEntry, rewrite_field
+from lab_agent.lis.lab_messages import Document
+from lab_agent.lis.report_documents import is_openable_url
 
 DOCUMENT_TYPES = frozenset({"ED", "RP"})
 _DATA_ENCODINGS = ("base64", "hex", "a")

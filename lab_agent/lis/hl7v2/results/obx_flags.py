@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
-from lab_agent.domain.susceptibility import INTERPRETATION_SYSTEM, SUSCEPTIBILITY_CODES
-from lab_agent.domain.values import Coding
 from lab_agent.lis.hl7v2.parser import FieldValue, Segment, escape
+from lab_agent.lis.susceptibility import INTERPRETATION_SYSTEM, SUSCEPTIBILITY_CODES
+from lab_agent.shared.values import Coding
 
 AMBIGUOUS_SUSCEPTIBILITIES = frozenset({"S", "I", "R"})
 """Letters that serology and analysers use too, as `R` for reactive and `I` for indeterminate."""

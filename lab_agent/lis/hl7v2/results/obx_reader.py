@@ -7,8 +7,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from lab_agent.domain.lab_messages import Document, LabReport, ObservationStatus, ReportedObservation
-from lab_agent.domain.values import CodeableConcept, Coding
 from lab_agent.lis.hl7v2.parser import Segment
 from lab_agent.lis.hl7v2.results.obx_documents import DOCUMENT_TYPES, read_documents
 from lab_agent.lis.hl7v2.results.obx_flags import OFF_SCALE, flag_result, read_flags, unknown_flags
@@ -20,7 +18,9 @@ from lab_agent.lis.hl7v2.results.reference_ranges import read_reference_ranges
 from lab_agent.lis.hl7v2.results.report_merging import describe_repeated, find_repeated
 from lab_agent.lis.hl7v2.results.segment_groups import ObrGroup, ObxEntry
 from lab_agent.lis.hl7v2.timestamps import InvalidTimestampError, parse_date_or_time
+from lab_agent.lis.lab_messages import Document, LabReport, ObservationStatus, ReportedObservation
 from lab_agent.lis.value_reading import UnreadableValueError, readable_text
+from lab_agent.shared.values import CodeableConcept, Coding
 
 _FLAG_WITHOUT_VALUE = (
     "has no value, and a flag in OBX-8 that may be its result: have the laboratory system send the value, "

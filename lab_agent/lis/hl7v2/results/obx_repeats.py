@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from lab_agent.domain.susceptibility import susceptibility_flags
 from lab_agent.lis.hl7v2.field_map import FieldMap
 from lab_agent.lis.hl7v2.parser import Segment
 from lab_agent.lis.hl7v2.results.obx_values import CODED_TYPES
 from lab_agent.lis.hl7v2.results.segment_groups import ObrGroup, ObxEntry
+from lab_agent.lis.susceptibility import susceptibility_flags
 
 _TEXT_TYPES = frozenset({"TX", "FT"})
 _LINE_TYPES = _TEXT_TYPES | {"ST"}

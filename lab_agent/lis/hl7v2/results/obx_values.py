@@ -9,7 +9,6 @@ from datetime import tzinfo
 from decimal import Decimal
 from typing import Any
 
-from lab_agent.domain.values import CodeableConcept, Coding, Quantity, Range, Ratio
 from lab_agent.lis.hl7v2.field_map import FieldMap
 from lab_agent.lis.hl7v2.parser import HL7_NULL, FieldValue, Segment
 from lab_agent.lis.hl7v2.results.obx_texts import has_control_character, join_powers
@@ -30,6 +29,7 @@ from lab_agent.lis.value_reading import (
     read_value,
     readable_text,
 )
+from lab_agent.shared.values import CodeableConcept, Coding, Quantity, Range, Ratio
 
 LOINC = "http://loinc.org"
 TEXT_TYPES = frozenset({"ST", "TX", "FT"})

@@ -8,8 +8,6 @@ from contextlib import suppress
 from dataclasses import astuple, dataclass
 from datetime import UTC, datetime, tzinfo
 
-from lab_agent.domain.ids import is_line_key, is_order_key
-from lab_agent.domain.values import DateOrTime
 from lab_agent.lis.hl7v2.field_map import FieldMap
 from lab_agent.lis.hl7v2.parser import FieldPath
 from lab_agent.lis.hl7v2.results.obx_values import InvalidValueError
@@ -17,6 +15,8 @@ from lab_agent.lis.hl7v2.results.organisms import is_antibiogram
 from lab_agent.lis.hl7v2.results.parent_results import parent_name
 from lab_agent.lis.hl7v2.results.segment_groups import ObrGroup
 from lab_agent.lis.hl7v2.timestamps import InvalidTimestampError, parse_date_or_time
+from lab_agent.shared.ids import is_line_key, is_order_key
+from lab_agent.shared.values import DateOrTime
 
 _MAX_ID_LENGTH = 200
 _FILLER = (FieldPath("OBR", 3, 1),)

@@ -6,10 +6,10 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from lab_agent.domain.susceptibility import SUSCEPTIBILITY_CODES, susceptibility_flags
 from lab_agent.lis.hl7v2.parser import Segment
 from lab_agent.lis.hl7v2.results.obx_flags import AMBIGUOUS_SUSCEPTIBILITIES
 from lab_agent.lis.hl7v2.results.segment_groups import ObxEntry, rewrite_field
+from lab_agent.lis.susceptibility import SUSCEPTIBILITY_CODES, susceptibility_flags
 
 _CODED_TYPES = frozenset({"CE", "CWE", "CNE", "CF"})
 _NUMERIC_TYPES = frozenset({"NM", "SN"})

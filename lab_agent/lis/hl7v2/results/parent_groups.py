@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from lab_agent.domain.ids import is_line_key
 from lab_agent.lis.hl7v2.parser import FieldPath
 from lab_agent.lis.hl7v2.results.organisms import (
     OrganismNumbers,
@@ -20,6 +19,7 @@ from lab_agent.lis.hl7v2.results.organisms import (
     sub_id,
 )
 from lab_agent.lis.hl7v2.results.segment_groups import ObrGroup, ObxEntry
+from lab_agent.shared.ids import is_line_key
 
 _PLACER, _FILLER = 2, 3
 _SPECIMENS = tuple(

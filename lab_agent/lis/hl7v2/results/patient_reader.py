@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import date
 
-from lab_agent.domain.lab_messages import ReportedPatient
-from lab_agent.domain.values import BirthDate, Identifier, PartialDate
 from lab_agent.lis.hl7v2.field_map import FieldMap
 from lab_agent.lis.hl7v2.parser import FieldPath, FieldValue, Segment
 from lab_agent.lis.hl7v2.results.segment_groups import ObrGroup
 from lab_agent.lis.hl7v2.timestamps import InvalidTimestampError, parse_partial_date
+from lab_agent.lis.lab_messages import ReportedPatient
+from lab_agent.shared.values import BirthDate, Identifier, PartialDate
 
 _FULL_DATE_LENGTH = 10
 _AUTHORITY = 4

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from lab_agent.domain.lab_messages import ReferenceRange
-from lab_agent.domain.values import Quantity
 from lab_agent.lis.hl7v2.parser import HL7_NULL, FieldValue, Segment
 from lab_agent.lis.hl7v2.results.obx_values import ObxValueReader
+from lab_agent.lis.lab_messages import ReferenceRange
 from lab_agent.lis.value_reading import read_text
+from lab_agent.shared.values import Quantity
 
 Unit = dict[str, str | None]
 _NUMBER = r"[+-]?(?:\d+(?:[.,]\d+)?|[.,]\d+)"

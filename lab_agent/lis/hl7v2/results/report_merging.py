@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import reduce
 
-from lab_agent.domain.lab_messages import LabMessage, LabReport, ReportedObservation, ReportStatus
 from lab_agent.lis.hl7v2.results.obx_texts import quotable_code
+from lab_agent.lis.lab_messages import LabMessage, LabReport, ReportedObservation, ReportStatus
 
 _STATUS_ORDER = (ReportStatus.REGISTERED, ReportStatus.PRELIMINARY, ReportStatus.PARTIAL, ReportStatus.FINAL)
 

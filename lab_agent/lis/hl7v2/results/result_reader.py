@@ -9,15 +9,6 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import chain, groupby
 
-from lab_agent.domain.lab_messages import (
-    LabRejection,
-    LabReport,
-    NotPerformed,
-    ObservationStatus,
-    ReportedObservation,
-    ReportStatus,
-)
-from lab_agent.domain.values import DateOrTime
 from lab_agent.lis.hl7v2.field_map import IgnoreRule
 from lab_agent.lis.hl7v2.parser import Message
 from lab_agent.lis.hl7v2.results.microbiology import split_isolates
@@ -37,6 +28,8 @@ from lab_agent.lis.hl7v2.results.patient_reader import Said, read_patient
 from lab_agent.lis.hl7v2.results.report_merging import ParsedReport, limit_completed_lines, merge_same_reports
 from lab_agent.lis.hl7v2.results.segment_groups import ObrGroup, split_message
 from lab_agent.lis.hl7v2.timestamps import InvalidTimestampError, parse_date_or_time
+from lab_agent.lis.lab_messages import LabRejection, LabReport, NotPerformed, ObservationStatus, ReportedObservation, ReportStatus
+from lab_agent.shared.values import DateOrTime
 
 _MAX_NAMED = 5
 _SAME_REPORT = (

@@ -11,11 +11,11 @@ from typing import Any
 
 import structlog
 
-from lab_agent.asyncio_errors import retrieve_error
-from lab_agent.errors import LabAgentError, LisUnavailable
 from lab_agent.lis.hl7v2.settings import ConnectionSettings, TlsSettings
 from lab_agent.lis.hl7v2.transport.connection import ConnectionLimits, FrameHandler, MllpConnection, enable_keep_alive
 from lab_agent.lis.hl7v2.transport.input_budget import InputBudget
+from lab_agent.shared.asyncio_errors import retrieve_error
+from lab_agent.shared.errors import LabAgentError, LisUnavailable
 
 log = structlog.get_logger(__name__)
 _CLOSING_LOOP_CYCLES = 10

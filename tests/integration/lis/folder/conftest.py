@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from lab_agent.domain.lab_messages import LabMessage, LabReport
 from lab_agent.lis.folder import FolderAdapter, FolderSettings
+from lab_agent.lis.lab_messages import LabMessage, LabReport
+from lab_agent.lis.serialization import dump_message
 from lab_agent.lis.testing import MemoryInbox, make_order, make_report
-from lab_agent.serialization import dump_message
 from tests.harness.clock import DEADLINE
 
 REPORT = make_report(1, make_order(1))

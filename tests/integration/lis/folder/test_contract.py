@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from lab_agent.domain.lab_messages import LabMessage
 from lab_agent.lis.folder import FolderAdapter, FolderSettings
 from lab_agent.lis.guard import GuardedAdapter
+from lab_agent.lis.lab_messages import LabMessage
+from lab_agent.lis.laboratory_system import Lis
+from lab_agent.lis.serialization import dump_message
 from lab_agent.lis.testing import AdapterContract, Bench, LisState
-from lab_agent.ports.lis import Lis
-from lab_agent.serialization import dump_message
 
 
 @dataclass

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from lab_agent.lis.folder import FolderAdapter, FolderSettings
+from lab_agent.lis.serialization import dump_message
 from lab_agent.lis.testing import make_correction, make_order, make_report
-from lab_agent.serialization import dump_message
 from tests.harness import forked_programs
 from tests.harness.adapter_journal import Journal, kept_values
 from tests.harness.clock import DEADLINE

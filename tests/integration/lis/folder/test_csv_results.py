@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from lab_agent.domain.ids import LineKey
-from lab_agent.domain.lab_messages import LabMessage, LabReport, ReportedPatient
-from lab_agent.domain.lab_order import OrderPatient
-from lab_agent.domain.values import Identifier, PartialDate
-from lab_agent.errors import LabAgentError, StoreError
 from lab_agent.lis.folder import FolderAdapter
+from lab_agent.lis.lab_messages import LabMessage, LabReport, ReportedPatient
+from lab_agent.lis.lab_order import OrderPatient
+from lab_agent.lis.serialization import dump_message, load_order
 from lab_agent.lis.testing import MemoryInbox, make_order, submit_order
-from lab_agent.serialization import dump_message, load_order
+from lab_agent.shared.errors import LabAgentError, StoreError
+from lab_agent.shared.ids import LineKey
+from lab_agent.shared.values import Identifier, PartialDate
 from tests.integration.lis.folder.conftest import REPORT, Place
 
 HEAD = "Report;Sample;Test;Collected;LOINC;Value;Unit;Low;High;Flag;Refused;Analyser"

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from lab_agent.errors import LisDiskFull, LisUnavailable
 from lab_agent.lis.folder import FolderAdapter, FolderSettings
 from lab_agent.lis.testing import MemoryInbox, make_order, submit_order
+from lab_agent.shared.errors import LisDiskFull, LisUnavailable
 from tests.harness.small_disk import fill, mounted_disk, remount_read_only, unmount
 from tests.integration.lis.folder.conftest import Place
 

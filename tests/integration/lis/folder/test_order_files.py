@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from lab_agent.domain.ids import LineKey
-from lab_agent.errors import LisRejected, LisUnavailable
 from lab_agent.lis.folder.order_files import OrderFolder
+from lab_agent.lis.serialization import load_order
 from lab_agent.lis.testing import make_order, submit_order
-from lab_agent.serialization import load_order
+from lab_agent.shared.errors import LisRejected, LisUnavailable
+from lab_agent.shared.ids import LineKey
 from tests.integration.lis.folder.conftest import Place
 
 ORDER = make_order(1)

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from lab_agent.domain.lab_messages import LabReport
 from lab_agent.lis.folder import FolderAdapter
 from lab_agent.lis.folder.raw_results import accepted_id
 from lab_agent.lis.http import HttpAdapter, HttpSettings
-from lab_agent.ports.lis import MapSuggestion, ParsedMessage
+from lab_agent.lis.lab_messages import LabReport
+from lab_agent.lis.laboratory_system import MapSuggestion, ParsedMessage
 from tests.harness.documents import PDF
 from tests.integration.lis.folder.conftest import Place
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from lab_agent.domain.lab_messages import Document, LabMessage, LabReport, ReportedObservation
-from lab_agent.domain.values import Coding
-from lab_agent.errors import LisUnavailable, StoreUnreachableError
 from lab_agent.lis.folder import FolderAdapter
+from lab_agent.lis.lab_messages import Document, LabMessage, LabReport, ReportedObservation
+from lab_agent.lis.serialization import dump_message
 from lab_agent.lis.testing import MemoryInbox, make_correction
-from lab_agent.serialization import dump_message
+from lab_agent.shared.errors import LisUnavailable, StoreUnreachableError
+from lab_agent.shared.values import Coding
 from tests.harness.clock import DEADLINE
 from tests.harness.documents import PDF, PNG, make_pdf
 from tests.integration.lis.folder.conftest import REPORT, Place

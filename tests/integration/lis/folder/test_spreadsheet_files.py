@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from lab_agent.domain.lab_messages import LabReport
-from lab_agent.domain.values import Coding, PartialDate
 from lab_agent.lis.folder import FolderAdapter
-from lab_agent.serialization import dump_message
+from lab_agent.lis.lab_messages import LabReport
+from lab_agent.lis.serialization import dump_message
+from lab_agent.shared.values import Coding, PartialDate
 from tests.integration.lis.folder.conftest import REPORT, Place
 
 HEAD = "Номер;Штрихкод;Взят;Тест;Результат;Ед.;От;До"

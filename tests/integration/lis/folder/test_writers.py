@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from lab_agent.lis.folder import FolderAdapter
-from lab_agent.serialization import dump_message
+from lab_agent.lis.serialization import dump_message
 from tests.integration.lis.folder.conftest import REPORT, Place
 
 WHOLE = dump_message(REPORT)

@@ -13,10 +13,10 @@ import pytest
 from hl7.client import MLLPClient
 from hl7.mllp import open_hl7_connection, start_hl7_server
 
-from lab_agent.domain.lab_messages import LabRejection, LabReport
-from lab_agent.errors import LisOutcomeUnknown, LisRejected, LisUnavailable
 from lab_agent.lis.hl7v2 import Hl7v2Adapter
+from lab_agent.lis.lab_messages import LabRejection, LabReport
 from lab_agent.lis.testing import MemoryInbox, make_correction, make_order, make_report
+from lab_agent.shared.errors import LisOutcomeUnknown, LisRejected, LisUnavailable
 from tests.fakes.hl7_lis import Hl7Lis, build_oru
 from tests.harness.clock import DEADLINE, wait_until
 from tests.harness.hl7_wire import FS, SERVER, VT, client, dialled, framed, make_adapter, running, until

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from lab_agent.domain.lab_order import OrderPatient
-from lab_agent.errors import LisRejected
+from lab_agent.lis.lab_order import OrderPatient
 from lab_agent.lis.testing import make_order
+from lab_agent.shared.errors import LisRejected
 from tests.fakes.hl7_lis import CR
 from tests.harness.hl7_peer import Hl7Peer, connected_peer, value_text
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from lab_agent.domain.lab_messages import LabMessage, LabRejection, LabReport, ReportedObservation, ReportedPatient
-from lab_agent.domain.values import Identifier
 from lab_agent.lis.hl7v2 import Hl7v2Adapter, Hl7v2Settings
+from lab_agent.lis.lab_messages import LabMessage, LabRejection, LabReport, ReportedObservation, ReportedPatient
+from lab_agent.lis.laboratory_system import Lis
 from lab_agent.lis.testing import AdapterContract, Bench, FaultContract, LisState, make_order
-from lab_agent.ports.lis import Lis
+from lab_agent.shared.values import Identifier
 from tests.fakes.hl7_lis import Hl7Lis
 from tests.harness.programs import free_port
 

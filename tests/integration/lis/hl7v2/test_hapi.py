@@ -19,11 +19,11 @@ from urllib.parse import parse_qsl, quote
 
 import pytest
 
-from lab_agent.domain.lab_messages import LabReport
-from lab_agent.domain.lab_order import LabOrder, OrderPatient
-from lab_agent.domain.values import Quantity
-from lab_agent.errors import LisRejected, LisUnavailable
+from lab_agent.lis.lab_messages import LabReport
+from lab_agent.lis.lab_order import LabOrder, OrderPatient
 from lab_agent.lis.testing import MemoryInbox, make_order
+from lab_agent.shared.errors import LisRejected, LisUnavailable
+from lab_agent.shared.values import Quantity
 from tests.harness.clock import DEADLINE
 from tests.harness.hl7_wire import client, running
 from tests.harness.programs import free_port

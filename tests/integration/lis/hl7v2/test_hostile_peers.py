@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from lab_agent.errors import LisOutcomeUnknown
 from lab_agent.lis.testing import MemoryInbox, make_order, make_report
+from lab_agent.shared.errors import LisOutcomeUnknown
 from tests.fakes.hl7_lis import build_oru
 from tests.harness.clock import DEADLINE
 from tests.harness.hl7_wire import FS, SERVER, VT, Wire, client, dialled, framed, listening_peer, running, until

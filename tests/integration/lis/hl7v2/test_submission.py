@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from lab_agent.domain.lab_messages import AccessionUpdate, LabRejection
-from lab_agent.errors import LisOutcomeUnknown, LisRejected, LisUnavailable
 from lab_agent.lis.hl7v2 import Hl7v2Adapter
+from lab_agent.lis.lab_messages import AccessionUpdate, LabRejection
 from lab_agent.lis.testing import MemoryInbox, make_order, make_report
+from lab_agent.shared.errors import LisOutcomeUnknown, LisRejected, LisUnavailable
 from tests.fakes.hl7_lis import build_oru
 from tests.harness.hl7_wire import Peer, Wire, build_ack, client, dialled, framed, listening_peer, running, until
 

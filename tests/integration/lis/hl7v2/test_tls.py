@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from lab_agent.errors import LisOutcomeUnknown, LisUnavailable
 from lab_agent.lis.hl7v2 import Hl7v2Adapter
 from lab_agent.lis.testing import MemoryInbox, make_order, make_report
+from lab_agent.shared.errors import LisOutcomeUnknown, LisUnavailable
 from tests.fakes.hl7_lis import Hl7Lis, build_oru
 from tests.harness.clock import DEADLINE
 from tests.harness.hl7_wire import CR, FS, framed, running

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from lab_agent.workbench.captured_messages import split_messages
+from lab_agent.results.trial.captured_messages import split_messages
 from tests.harness.documents import PDF
 from tests.harness.hl7_peer import connected_peer, read_message
 from tests.harness.hl7_wire import framed

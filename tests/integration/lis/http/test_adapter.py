@@ -15,10 +15,10 @@ import httpx
 import pytest
 from pydantic import ValidationError
 
-from lab_agent.errors import Failure, LisOutcomeUnknown, LisRejected, LisUnavailable, StoreUnreachableError
 from lab_agent.lis.http import HttpAdapter, HttpSettings
+from lab_agent.lis.serialization import dump_message
 from lab_agent.lis.testing import MemoryInbox, make_correction, make_order, make_report
-from lab_agent.serialization import dump_message
+from lab_agent.shared.errors import Failure, LisOutcomeUnknown, LisRejected, LisUnavailable, StoreUnreachableError
 from tests.fakes.http_lis import AGENT_SECRET, LIS_SECRET, HttpLis, signed_headers
 from tests.harness.documents import PDF
 from tests.harness.programs import free_port

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from lab_agent.domain.lab_messages import LabMessage
 from lab_agent.lis.http import HttpAdapter, HttpSettings
+from lab_agent.lis.lab_messages import LabMessage
+from lab_agent.lis.laboratory_system import Lis
+from lab_agent.lis.serialization import dump_message
 from lab_agent.lis.testing import AdapterContract, Bench, LisState
-from lab_agent.ports.lis import Lis
-from lab_agent.serialization import dump_message
 from tests.fakes.http_lis import AGENT_SECRET, LIS_SECRET, HttpLis
 from tests.harness.programs import free_port
 

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 from _pytest.mark import ParameterSet
 
-from lab_agent.errors import LisUnavailable
 from lab_agent.lis.http import HttpAdapter, HttpSettings
+from lab_agent.lis.serialization import dump_message
 from lab_agent.lis.testing import MemoryInbox, make_order, make_report
-from lab_agent.serialization import dump_message
+from lab_agent.shared.errors import LisUnavailable
 from tests.fakes.http_lis import AGENT_SECRET, LIS_SECRET, signed_headers
 from tests.harness.certificates import CertificateAuthority
 from tests.harness.clock import DEADLINE

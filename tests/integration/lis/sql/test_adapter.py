@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, insert, select, text, update
 
-from lab_agent.domain.ids import LineKey
-from lab_agent.domain.lab_messages import Accession, AccessionUpdate, LabReport, ReportedPatient
-from lab_agent.domain.lab_order import AnswerStep, OrderAnswer, OrderPatient, PatientName
-from lab_agent.domain.values import Coding, Identifier, PartialDate
-from lab_agent.errors import LisRejected, LisUnavailable, StoreUnreachableError
+from lab_agent.lis.lab_messages import Accession, AccessionUpdate, LabReport, ReportedPatient
+from lab_agent.lis.lab_order import AnswerStep, OrderAnswer, OrderPatient, PatientName
+from lab_agent.lis.serialization import dump_message, load_order
 from lab_agent.lis.sql import SqlAdapter, SqlSettings
 from lab_agent.lis.sql.staging_tables import DIALECTS, StagingTables, create_statements
 from lab_agent.lis.testing import MemoryInbox, make_order, make_report
-from lab_agent.serialization import dump_message, load_order
+from lab_agent.shared.errors import LisRejected, LisUnavailable, StoreUnreachableError
+from lab_agent.shared.ids import LineKey
+from lab_agent.shared.values import Coding, Identifier, PartialDate
 from tests.harness.databases import create_staging_tables
 from tests.harness.documents import PDF
 

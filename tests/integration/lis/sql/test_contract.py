@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, create_engine, func, insert, select, text
 
-from lab_agent.domain.lab_messages import LabMessage, LabRejection, LabReport, ReportedObservation
+from lab_agent.lis.lab_messages import LabMessage, LabRejection, LabReport, ReportedObservation
+from lab_agent.lis.laboratory_system import Lis
+from lab_agent.lis.serialization import dump_message
 from lab_agent.lis.sql import SqlAdapter, SqlSettings
 from lab_agent.lis.testing import AdapterContract, Bench, LisState
-from lab_agent.ports.lis import Lis
-from lab_agent.serialization import dump_message
 from tests.harness.databases import create_staging_tables
 
 _count = itertools.count()

@@ -11,12 +11,12 @@ import pytest
 from sqlalchemy import Engine, insert, select
 from structlog.testing import capture_logs
 
-from lab_agent.domain.lab_messages import LabReport
-from lab_agent.domain.lab_order import OrderPatient
+from lab_agent.lis.lab_messages import LabReport
+from lab_agent.lis.lab_order import OrderPatient
+from lab_agent.lis.serialization import load_order
 from lab_agent.lis.sql import SqlAdapter, SqlSettings
 from lab_agent.lis.sql.staging_tables import StagingTables
 from lab_agent.lis.testing import MemoryInbox, make_order
-from lab_agent.serialization import load_order
 from tests.harness.databases import create_staging_tables
 
 TWENTY_MEGABYTES = 20_000_000

@@ -13,7 +13,7 @@ import pytest
 from lab_agent.catalogue.spreadsheet import csv_files
 from lab_agent.catalogue.spreadsheet.schema import SheetTable
 from lab_agent.catalogue.spreadsheet.xlsx_writer import write_workbook
-from lab_agent.errors import CatalogueError
+from lab_agent.shared.errors import CatalogueError
 from tests.harness.paths import CATALOGUE
 
 pytestmark = pytest.mark.slow

@@ -20,7 +20,7 @@ from lab_agent.catalogue.spreadsheet.diff import diff_tables
 from lab_agent.catalogue.spreadsheet.parser import build_catalogue
 from lab_agent.catalogue.spreadsheet.schema import SHEETS, SheetRow, SheetTable
 from lab_agent.catalogue.spreadsheet.xlsx_writer import write_workbook
-from lab_agent.errors import CatalogueError
+from lab_agent.shared.errors import CatalogueError
 from tests.harness.paths import CATALOGUE, ROOT
 
 

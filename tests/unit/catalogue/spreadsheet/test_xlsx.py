@@ -24,7 +24,7 @@ from lab_agent.catalogue.spreadsheet.parser import build_catalogue
 from lab_agent.catalogue.spreadsheet.schema import SHEETS, ColumnType, SheetRow, SheetTable
 from lab_agent.catalogue.spreadsheet.xlsx_reader import README_SHEET, cell_to_text
 from lab_agent.catalogue.spreadsheet.xlsx_writer import write_workbook
-from lab_agent.errors import CatalogueError
+from lab_agent.shared.errors import CatalogueError
 from tests.harness.paths import CATALOGUE
 from tests.harness.proof import in_full
 
@@ -205,7 +205,7 @@ _READ = """
 import resource, sys
 from pathlib import Path
 from lab_agent.catalogue.spreadsheet import csv_files
-from lab_agent.errors import CatalogueError
+from lab_agent.shared.errors import CatalogueError
 csv_files.load_catalogue(Path(sys.argv[1]))
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 try:

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lab_agent.domain.lab_order import LabOrder, OrderAnswer, OrderPatient
-from lab_agent.errors import LisRejected
 from lab_agent.lis.hl7v2.orders.order_builder import OrderBuilder
 from lab_agent.lis.hl7v2.parser import Separators, decode_message, escape, unescape
 from lab_agent.lis.hl7v2.settings import Hl7v2Settings
 from lab_agent.lis.hl7v2.transport.mllp import Frame, FrameDecoder, wrap_frame
+from lab_agent.lis.lab_order import LabOrder, OrderAnswer, OrderPatient
 from lab_agent.lis.testing import make_order
+from lab_agent.shared.errors import LisRejected
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=30)
 HOSTILE = st.text("\\|^~&\r\n\x0b\x1c\x00FSTREX.br0D ёЯ\u2028", min_size=1, max_size=30)

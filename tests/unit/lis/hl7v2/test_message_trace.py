@@ -10,7 +10,7 @@ import pytest
 from lab_agent.lis.hl7v2.message_archive import MessageArchive
 from lab_agent.lis.hl7v2.message_trace import trace_raw_message
 from lab_agent.lis.hl7v2.settings import Hl7v2Settings
-from lab_agent.ports.lis import ParsedMessage
+from lab_agent.lis.laboratory_system import ParsedMessage
 
 MSH = "MSH|^~\\&|LIS|LAB|||20260302101500+0000||ORU^R01|1|P|2.5"
 PID = "PID|1||77||Sample^Anna||19800229|F"

@@ -4,13 +4,13 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from lab_agent.domain.lab_messages import LabReport, ReportedObservation
-from lab_agent.domain.value_text import format_value
 from lab_agent.lis.hl7v2.field_map import default_field_map
 from lab_agent.lis.hl7v2.parser import parse_message
 from lab_agent.lis.hl7v2.results.obx_values import ObxValueReader
 from lab_agent.lis.hl7v2.results.report_merging import ParsedReport
 from lab_agent.lis.hl7v2.results.result_reader import ResultReader
+from lab_agent.lis.lab_messages import LabReport, ReportedObservation
+from lab_agent.lis.value_text import format_value
 
 MSH = "MSH|^~\\&|LIS||AGENT||20240518100000+0300||ORU^R01|1|P|2.5.1"
 TIMES = "|||20240517083000+0300|||||||||||||||20240518090000+0300|||F"

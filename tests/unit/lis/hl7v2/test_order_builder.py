@@ -8,11 +8,11 @@ from decimal import Decimal
 
 import pytest
 
-from lab_agent.domain.lab_order import AnswerStep, LabOrder, NotificationOption, OrderAnswer, PatientName
-from lab_agent.domain.values import BirthDate, Coding, Identifier, PartialDate
 from lab_agent.lis.hl7v2.orders.order_builder import OrderBuilder
 from lab_agent.lis.hl7v2.settings import Hl7v2Settings
+from lab_agent.lis.lab_order import AnswerStep, LabOrder, NotificationOption, OrderAnswer, PatientName
 from lab_agent.lis.testing.samples import make_order
+from lab_agent.shared.values import BirthDate, Coding, Identifier, PartialDate
 
 NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)
 PATIENT = Identifier(system="https://exchange.example/fhir/Patient", value="42")

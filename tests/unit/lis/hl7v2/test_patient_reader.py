@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from lab_agent.domain.lab_messages import ReportedPatient
-from lab_agent.domain.values import Identifier, PartialDate
 from lab_agent.lis.hl7v2.field_map import default_field_map, load_field_map
 from lab_agent.lis.hl7v2.parser import parse_message
 from lab_agent.lis.hl7v2.results.patient_reader import read_patient
 from lab_agent.lis.hl7v2.results.segment_groups import split_message
+from lab_agent.lis.lab_messages import ReportedPatient
+from lab_agent.shared.values import Identifier, PartialDate
 
 
 def patient(pid: str, *, mapping: str = "", folder: Path | None = None) -> ReportedPatient | None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from lab_agent.domain.lab_messages import ReportStatus
+from lab_agent.lis.lab_messages import ReportStatus
 from tests.harness.documents import PDF, PNG
 from tests.harness.hl7_peer import Case, read_message, value_text
 

@@ -7,7 +7,13 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from lab_agent.domain.lab_messages import (
+from lab_agent.lis.hl7v2.acks import parse_ack
+from lab_agent.lis.hl7v2.field_map import default_field_map, load_field_map
+from lab_agent.lis.hl7v2.parser import parse_message
+from lab_agent.lis.hl7v2.results.obx_values import ObxValueReader
+from lab_agent.lis.hl7v2.results.report_merging import ParsedReport
+from lab_agent.lis.hl7v2.results.result_reader import ResultReader
+from lab_agent.lis.lab_messages import (
     LabRejection,
     LabReport,
     NotPerformed,
@@ -16,13 +22,7 @@ from lab_agent.domain.lab_messages import (
     ReportedPatient,
     ReportStatus,
 )
-from lab_agent.domain.values import CodeableConcept, Coding, Identifier, PartialDate, Quantity, Range, Ratio
-from lab_agent.lis.hl7v2.acks import parse_ack
-from lab_agent.lis.hl7v2.field_map import default_field_map, load_field_map
-from lab_agent.lis.hl7v2.parser import parse_message
-from lab_agent.lis.hl7v2.results.obx_values import ObxValueReader
-from lab_agent.lis.hl7v2.results.report_merging import ParsedReport
-from lab_agent.lis.hl7v2.results.result_reader import ResultReader
+from lab_agent.shared.values import CodeableConcept, Coding, Identifier, PartialDate, Quantity, Range, Ratio
 
 L1, L2, R1 = "LAAAAAAAAAAAAAAA", "LBBBBBBBBBBBBBBB", "RAAAAAAAAAAAAAAA"
 MSH = "MSH|^~\\&|LIS||AGENT||20240518100000+0300||ORU^R01|1|P|2.5.1"

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from lab_agent.domain.lab_messages import LabRejection
-from lab_agent.domain.values import Identifier
+from lab_agent.lis.lab_messages import LabRejection
+from lab_agent.shared.values import Identifier
 from tests.harness.hl7_peer import Case, read_message
 
 L1, L2 = "LAAAAAAAAAAAAAAA", "LBBBBBBBBBBBBBBB"

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from lab_agent.domain.ids import LineKey, OrderKey
 from lab_agent.lis.hl7v2.acks import Ack
 from lab_agent.lis.hl7v2.orders.sent_messages import SentMessage, SentMessageLog
+from lab_agent.shared.ids import LineKey, OrderKey
 
 ORDER, LINE = OrderKey("RAAAAAAAAAAAAAAA"), LineKey("LAAAAAAAAAAAAAAA")
 

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from lab_agent.domain.lab_messages import ReportedObservation, ReportedPatient, ReportStatus
-from lab_agent.domain.values import CodeableConcept, Coding, Quantity
 from lab_agent.lis.hl7v2 import Hl7v2Settings
 from lab_agent.lis.hl7v2.message_archive import MessageArchive
 from lab_agent.lis.hl7v2.orders.order_builder import OrderBuilder
 from lab_agent.lis.hl7v2.parser import Message, decode_message
+from lab_agent.lis.lab_messages import ReportedObservation, ReportedPatient, ReportStatus
 from lab_agent.lis.registry import load_adapters
 from lab_agent.lis.testing import make_order, make_report
+from lab_agent.shared.values import CodeableConcept, Coding, Quantity
 from tests.harness.paths import ROOT
 
 BASE = {"orders": {"role": "client", "port": 1}, "folder": "x", "duplicates": "msh10"}

@@ -1,1 +1,0 @@
-"""Mapping tables: the laboratory's codes of observations, units and answers, and those of the exchange."""

@@ -1,1 +1,0 @@
-"""Watching operation: what is wrong now, since when, and what waits because of it."""

@@ -1,0 +1,1 @@
+"""Operation: conditions, probes, alerts, notifications, metrics, audit, retention, what runs at intervals."""

@@ -1,0 +1,1 @@
+"""The durable job queue: records, table, claims, leases, dispatcher, runner, retries, outages."""

@@ -1,0 +1,1 @@
+"""Results: received, matched, checked, translated, delivered with documents; what an operator decides about them."""

@@ -1,0 +1,1 @@
+"""What everything stands on: errors, ids, values, states, times, text, files, HTTP, the log."""
