@@ -1,12 +1,11 @@
-"""The highest label number issued of each range, in a file outside the database and its backups.
-
-A database restored from a backup does not know the labels issued since; the file does, and issuing continues after it.
-
-Labels from pools, allocated in the store so that no barcode is issued twice, also by several processes.
+"""Labels from pools, allocated in the store so that no barcode is issued twice, also by several processes.
 
 A pool is locked for one transaction, so its numbers are issued in order. The next number is stored by pattern and first number,
 so a range can be changed at will: what was issued of another range is skipped. The same basket gets the same labels again until
 an order has used one of them: from then on it is another collection, with labels of its own.
+
+The highest number issued of each range is in a file, too, outside the database and its backups: a database restored from a backup
+does not know the labels issued since; the file does, and issuing continues after it.
 """
 
 from __future__ import annotations

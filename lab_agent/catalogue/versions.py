@@ -1,10 +1,8 @@
 """Catalogue versions: activated, stored as bytes, and kept for as long as orders may have been made by them.
 
 A catalogue is checked whole and replaced in one transaction; a change stamp notifies every process. A folder (or workbook) that
-the settings name is imported by itself while the active version came from there, so a small installation needs no command. What
-a person imported is replaced by a person alone.
-
-Imports the catalogue that the settings name, and tells what becomes of it: replaced, not valid, or not in force.
+the settings name is imported by itself while the active version came from there, so a small installation needs no command; an
+alert says if it is not valid, or not in force. What a person imported is replaced by a person alone.
 """
 
 from __future__ import annotations

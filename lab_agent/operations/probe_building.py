@@ -1,9 +1,7 @@
-"""The probes of the machine, made of what the settings name: folders, files with secrets, ports, backups.
+"""Builds the probes that the settings ask for: the machine's, the API's, and laboratory systems that owe results.
 
 Which folders and ports a laboratory system has, its adapter's settings say: every path in them is on a disk of ours, and every
 `port` is listened on unless its `role` is `client`. So it holds for adapters of others, too.
-
-Builds what watches the laboratory's API, its callers, and whether the laboratory systems report.
 """
 
 from __future__ import annotations

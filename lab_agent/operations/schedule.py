@@ -1,11 +1,8 @@
-"""What a worker does at intervals (APScheduler): the poll with its adaptive interval, and the health of laboratory systems.
+"""What a worker does at intervals (APScheduler): the poll with its adaptive interval, the health of laboratory systems, tasks.
 
-The exchange service is polled often while orders come, and seldom while they do not.
-
-Lets one of several workers run a task at each of its times: the one that takes the task's lease first.
-
-The lease lasts until shortly before the next time. So the task of a worker that is lost is run by another one at its next time. A
-worker whose run fails gives the lease back, as another machine may reach what it cannot, and so does one that ends in order.
+The exchange service is polled often while orders come, and seldom while they do not. A task of which one run at each of its
+times is enough is run by the worker that takes its lease first. The lease lasts until shortly before the next time, so the task
+of a lost worker is run by another one then; one whose run fails gives the lease back, as another machine may do better.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
-"""What a person decides about waiting jobs and tripped rules, from the command line or the status page.
+"""What a person decides about waiting jobs and tripped rules, one by one or all jobs that fail of one cause.
 
-Every decision is recorded in the order's timeline, with who took it and why.
-
-What a person decides about all jobs that fail of one cause: retried or dismissed together.
-
-Handovers whose outcome nobody knows are never retried with others: a person asks at the laboratory system about each.
+Every decision is recorded in the order's timeline, with who took it and why. Handovers whose outcome nobody knows are never
+retried with others: a person asks at the laboratory system about each.
 """
 
 from __future__ import annotations

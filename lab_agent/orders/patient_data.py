@@ -1,7 +1,4 @@
-"""The identity of an order's patient as the vault stores it: the Patients as fetched, and the patient as the LIS sees them.
-
-What stored identification says of a patient, in the form in which patients are compared and searched for.
-"""
+"""The identity of an order's patient as the vault stores it, and as patients are compared and searched for."""
 
 from __future__ import annotations
 

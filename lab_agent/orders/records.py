@@ -1,11 +1,7 @@
-"""The records of orders, their lines and labels, alerts and events. Frozen; a change makes a new value.
+"""Records of orders, of their parts for each laboratory system, of lines and labels, and why an order is held, as a code.
 
-Workflow and store exchange these records; how the store keeps them in rows is its own business. Nothing here identifies a
-patient: identification data is kept apart, encrypted (law 7).
-
-The part of an order that goes to one laboratory system: handed over, numbered, cancelled and reported on its own.
-
-Why an order is held, as a code: held orders are grouped, counted and released by it; sentences are for people.
+Frozen; a change makes a new value. How the store keeps them in rows is its own business. Nothing here identifies a patient:
+identification data is kept apart, encrypted (law 7).
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""What a worker says of itself in the store, every few seconds and at its end: so that others see whether one lives.
-
-Workers and their heartbeats: one row for each run, which it replaces every few seconds.
-"""
+"""Workers and their heartbeats: a row for each run, replaced every few seconds, so that others see whether one lives."""
 
 from __future__ import annotations
 

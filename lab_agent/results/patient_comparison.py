@@ -1,14 +1,12 @@
-"""Comparison of a name that a laboratory system returns with those of an order, however they are spelled.
-
-Few things differ as often in writing as a name, so two names differ only if nothing of the family name, or nothing of the given
-names, is found again. Initials, titles and the small words of a name (`van`, `de`) never decide; names in different scripts are
-not compared. Pure.
-
-Whether the patient that a laboratory system names with a result may be the order's patient.
+"""Whether the patient that a laboratory system names with a result may be the order's patient. Pure.
 
 Only what both sides say is compared: too little is no difference, since most laboratory systems return less than they were
 given. An identifier means something within its system alone, and only where the order has one of that system: any other one is
-the laboratory system's own number. One without a system is the same, whether it is ours or not. Names: `name_comparison`.
+the laboratory system's own number. One without a system is the same, whether it is ours or not.
+
+Few things differ as often in writing as a name, so two names differ only if nothing of the family name, or nothing of the given
+names, is found again. Initials, titles and the small words of a name (`van`, `de`) never decide; names in different scripts are
+not compared.
 """
 
 from __future__ import annotations

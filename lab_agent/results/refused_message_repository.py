@@ -1,7 +1,4 @@
-"""The tables of refused messages: what is known of each, and, encrypted, what may name a patient in it.
-
-Refused messages, in a table of their own, and their contents, encrypted with the cipher, in another.
-"""
+"""Refused messages: what is known of each in one table, and, encrypted, what may name a patient in another."""
 
 from __future__ import annotations
 

@@ -1,10 +1,6 @@
 """The smaller groups of settings, and what every group has in common: frozen, no unknown keys, a description for each key.
 
 The string under a field is its description: it is the hint when the key is missing or wrong, and docs/configuration.md shows it.
-
-`[backup]`: copies of the database.
-
-`[monitoring]`: when something counts as wrong.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The time of day.
-
-Time that only goes forward, whatever is done to the machine's clock.
-"""
+"""Time: of the day, as a port (`Clock`), and such as only goes forward, whatever is done to the machine's clock."""
 
 from __future__ import annotations
 

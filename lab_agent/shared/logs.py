@@ -1,14 +1,12 @@
-"""The log in systemd's journal, with a field of its own for each thing that a line names: `journalctl LAB_ORDER=…`.
-
-It speaks the native protocol of the journal (systemd: Native Journal Protocol), one datagram for each line. Elsewhere lines go to
-standard error, as they do where the journal does not take one.
-
-The log: structlog for our lines and those of libraries, and one redaction point for both.
+"""The log: structlog for our lines and those of libraries, one redaction for both, and systemd's journal.
 
 The redaction works by allow-list: a field that is not listed here, or is not of a harmless type, is dropped and its name shown
 under `dropped`, so that the gap is visible and nothing leaks (law 7). Of an exception its type is kept, and the message of our
 own errors, which are written for it. A library's line is cut to the logger's name, the level and the template of its message: the
 arguments may hold addresses and payloads.
+
+In the journal each thing that a line names has a field of its own (`journalctl LAB_ORDER=…`). One datagram a line goes there by
+its native protocol; elsewhere, and where the journal does not take one, lines go to standard error.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Foreign text, made fit to be quoted in our own sentences. Pure; values as text are in `value_text`.
-
-How long ago something was, as people read it.
-"""
+"""Foreign text, made fit to be quoted in our own sentences, and how long ago something was. Pure."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Requests that the laboratory's API refused: why, whose, and how many; never what was sent.
-
-What the laboratory's API refused, in the table `api_refusals`: counts by period, reason and client.
-"""
+"""Requests that the laboratory's API refused: counts by period, reason and client; never what was sent."""
 
 from __future__ import annotations
 

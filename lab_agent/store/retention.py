@@ -1,7 +1,4 @@
-"""Which data has been kept long enough, by class.
-
-Deleting what was kept long enough: finished work only, a bounded number at a time.
-"""
+"""Deleting what was kept long enough, by class: finished work only, a bounded number at a time."""
 
 from __future__ import annotations
 

@@ -1,10 +1,8 @@
-"""The names of all conditions. They are stored, and are labels of metrics: a name that was given stays.
-
-What a condition is, and one that is open. Standard library only: everything above may name one.
+"""Conditions: their names, what one is, and one that is open. Standard library only: everything above may name one.
 
 A condition is a kind of trouble, such as "a laboratory system does not answer". Where there may be several at once, each has a
 `subject`: the laboratory system, the order, the cause. Page, commands, `/readyz`, alerts, notifications and metrics say what the
-table says; nothing about trouble is worded elsewhere.
+table says; nothing about trouble is worded elsewhere. Names are stored, and are labels of metrics: one that was given stays.
 """
 
 from __future__ import annotations
