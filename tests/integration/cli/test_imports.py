@@ -24,7 +24,10 @@ _WORK = (
     *("apscheduler", "prometheus_client", "lab_agent.bootstrap", "lab_agent.operations.worker", "lab_agent.queue.job_runner"),
     *("lab_agent.orders.line_lifecycle", "lab_agent.results.delivery", "lab_agent.lis.guard"),
 )
-_STORE = ("sqlalchemy", "sqlmodel", "pydantic", "lab_agent.store", "lab_agent.settings", "cryptography", "argon2", "asyncio")
+_STORE = (
+    *("sqlalchemy", "sqlmodel", "pydantic", "lab_agent.store.engine", "lab_agent.settings"),
+    *("cryptography", "argon2", "asyncio"),
+)
 _LISTS = (
     *_SERVERS,
     *_CLIENTS,
