@@ -13,6 +13,7 @@ import pytest
 from PIL import Image
 
 from lab_agent.lis.document_formats import (
+    RECOGNISED_TYPES,
     decode_document,
     detect_media_type,
     find_pdf_start,
@@ -132,6 +133,23 @@ def test_document_cut_off_anywhere_is_not_whole(name: str) -> None:
     assert whole == before_update
 
 
+def test_recognised_types_are_those_that_the_bytes_show() -> None:
+    """XML is one only by its declaration, unless nothing else is known."""
+    assert {detect_media_type(content()) for content in DOCUMENTS.values()} == RECOGNISED_TYPES | {"application/xml"}
+
+
+def tiff(*tags: tuple[int, int, int, int], behind: bytes = b"", order: str = "<", big: bool = False) -> bytes:
+    """One directory of tags (each with type, number, and value or address), and what is `behind` two of them, at 38 or 72."""
+    head, entry = (f"{order}HHHQ", f"{order}HHQQ") if big else (f"{order}HL", f"{order}HHLL")
+    start = struct.pack(head, 43, 8, 0, 16) if big else struct.pack(head, 42, 8)
+    counted = struct.pack(f"{order}Q" if big else f"{order}H", len(tags)) + b"".join(struct.pack(entry, *each) for each in tags)
+    return (b"II" if order == "<" else b"MM") + start + counted + bytes(8 if big else 4) + behind
+
+
+TWO_DIRECTORIES = b"II*\0\x08\0\0\0" + struct.pack("<HHHLLL4x", 1, 273, 1, 2, 0, 24)
+"""The second one, without tags, begins within the address of it; both together are as long as the file, with the values."""
+
+
 @pytest.mark.parametrize(
     ("content", "kind", "whole"),
     [
@@ -148,31 +166,69 @@ def test_document_cut_off_anywhere_is_not_whole(name: str) -> None:
         (b"%PDF-1.4\nxref startxref\n9\n%%EOF", "application/pdf", True),
         (b"%PDF-1.4\nxref 9\n%%EOF", "application/pdf", False),
         (b"%PDF-1.4\n7 0 obj\nstartxref\n9\n%%EOF", "application/pdf", True),
+        (PDF + b"\0" * 2000, "application/pdf", True),
+        (b"%PDF-1.4\nxref\nstartxref\n9\n%" + b"x" * 2048 + b"\n%%EOF", "application/pdf", False),
+        (PDF + b"% sent twice\n7 0 obj\n", "application/pdf", False),
+        (b"\x89PNG\r\n\x1a\n\xff\xff\xff\xffIEND\0\0\0\0", "image/png", False),
         (b"\xff\xd8\xff\x01\xff\xd9", "image/jpeg", True),
         (b"\xff\xd8\xff\xe0\x90\0" + b"\xff\xd9" * 18431 + b"\xff\xd9", "image/jpeg", True),
         (b"\xff\xd8\xff\xe0\x90\0" + b"\xff\xd9" * 18430, "image/jpeg", False),
         (b"GIF89a\1\0\1\0\0\0\0\x77", "image/gif", False),
+        (b"GIF89a\1\0\1\0\1\0\0;", "image/gif", True),
         (XML.format("windows-1251").encode("cp1251"), "application/xml", True),
         (XML.format("gb18030").encode("gb18030"), "application/xml", True),
         (XML.format("x-none").encode(), "application/xml", True),
         (b"<a><b></a>", "application/xml", False),
+        (b"<a/>X", "application/xml", False),
         (b"<a><b></a>", "application/hl7-cda+xml", False),
         (b"<!DOCTYPE a [<!ENTITY b 'c'>]><a>&b;</a>", "application/xml", False),
         (b"<body>no html to close", "text/html", True),
+        (b"<HTML>cut", "text/html", False),
+        (b"<html></HTML>", "text/html", True),
         (rb"{\rtf1 {\pict\bin2 {{}}", "application/rtf", True),
         (rb"{\rtf1 {\pict\bin2 }}} cut", "application/rtf", False),
         (rb"{\rtf1 \\{5.4}", "application/rtf", False),
         (rb"{\rtf1 \{5.4}", "application/rtf", True),
         (rb"{\rtf1 {5.4\}}", "application/rtf", False),
+        *((rb"{\rtf1 5.4}" + escape, "application/rtf", True) for escape in (rb"\\", rb"\{", rb"\}")),
+        (rb"{\rtf1 5.4}X", "application/rtf", False),
         (b"PK\x03\x04" + b"PK\6\7" + b"\0" * 16 + b"PK\5\6" + b"\xff" * 18, "application/zip", True),
         (b"PK\x03\x04" + b"PK\6\7" + b"\0" * 17 + b"PK\5\6" + b"\xff" * 18, "application/zip", False),
-        (b"II*\0\x08\0\0\0\2\0" + struct.pack("<HHLLHHLLL", 273, 4, 1, 8, 279, 4, 1, 2**32 - 1, 0), "image/tiff", False),
+        (b"PK\x03\x04" + b"PK\5\6" + struct.pack("<8xLL2x", 2**32 - 1, 5), "application/zip", False),
         (b"half a sen", "text/plain", True),
         (b"\x01\x02", "application/octet-stream", True),
     ],
 )
 def test_wholeness_is_told_by_structure(content: bytes, kind: str, whole: bool) -> None:
     assert is_whole(content, kind) is whole
+
+
+@pytest.mark.parametrize(
+    ("content", "whole"),
+    [
+        (tiff((273, 4, 1, 8), (279, 4, 1, 2**32 - 1)), False),
+        (tiff((273, 1, 1, 200), (279, 1, 1, 1)), False),
+        (tiff((273, 1, 3, 0x10101), (279, 1, 1, 1)), True),
+        (tiff((273, 3, 1, 2**15), (279, 3, 1, 1)), False),
+        (tiff((273, 3, 2, 0x10001), (279, 3, 1, 1)), True),
+        (tiff((273, 16, 1, 2**63), (279, 16, 1, 1), big=True), False),
+        (tiff((273, 16, 1, 1), (279, 16, 1, 1), big=True), True),
+        (tiff((324, 4, 1, 9999), (325, 4, 1, 1)), False),
+        (tiff((273, 4, 2, 38), (279, 4, 1, 1), behind=struct.pack("<LL", 9999, 1)), False),
+        (tiff((273, 16, 2, 72), (279, 16, 1, 1), behind=struct.pack(">QQ", 1, 1), order=">", big=True), True),
+        (tiff((273, 4, 2, 2**32 - 8), (279, 4, 1, 1), behind=struct.pack("<LL", 1, 1)), False),
+        (tiff((273, 4, 2**32 - 1, 0)), True),
+        (tiff((273, 16, 2**64 - 1, 0), big=True), True),
+        (b"II*\0\x2b\0\0\0" + b"\0" * 41, True),
+        (TWO_DIRECTORIES, False),
+        (TWO_DIRECTORIES + b"\0", True),
+        pytest.param(b"II*\0\x08\0\0\0\0\x80" + b"\0" * (2**15 * 12 + 4), True, id="2^15 tags"),
+        pytest.param(tiff((273, 4, 1, 10**6), (279, 1, 100_000, 38), behind=b"\0" * 100_001), False, id="100,000 values"),
+        pytest.param(tiff((273, 4, 1, 10**6), (279, 1, 100_001, 38), behind=b"\0" * 100_001), True, id="too many values"),
+    ],
+)
+def test_directories_of_a_picture_are_followed(content: bytes, whole: bool) -> None:
+    assert is_whole(content, "image/tiff") is whole
 
 
 @pytest.mark.parametrize(
@@ -194,8 +250,17 @@ ENCODED = b64encode(PDF).decode()
 
 
 LINES = "\r\n".join(ENCODED[start : start + 76] for start in range(0, len(ENCODED), 76))
-SPELLINGS = (ENCODED, ENCODED.rstrip("="), urlsafe_b64encode(PDF).decode(), f" data:application/pdf;base64,{ENCODED}", LINES)
-OTHERS = (PNG, rb"{\rtf1 x}", b"<html>x</html>", b"<?xml version='1.0'?><a/>", b"PK\x03\x04" + b"x" * 20)
+SPELLINGS = (
+    ENCODED,
+    ENCODED.rstrip("="),
+    f"{ENCODED}====",
+    urlsafe_b64encode(PDF).decode(),
+    f" data:application/pdf;base64,{ENCODED}",
+    f"DATA:application/pdf;BASE64,{ENCODED}",
+    LINES,
+    " ".join(ENCODED),
+)
+OTHERS = (PNG, b"%PDF-W", rb"{\rtf1 x}", b"<html>x</html>", b"<?xml version='1.0'?><a/>", b"PK\x03\x04" + b"x" * 20)
 
 
 @pytest.mark.parametrize(
@@ -212,16 +277,40 @@ def test_document_in_base64_is_decoded(text: str, content: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "13.4", "Negative", "JVBER", "Escherichia coli", "data:,x", "SGVsbG8sIHdvcmxkIQ==", "A" * 9000]
+    "text",
+    [
+        "",
+        "13.4",
+        "Negative",
+        "JVBER",
+        "Escherichia coli",
+        "data:,x",
+        "SGVsbG8sIHdvcmxkIQ==",
+        "A" * 9000,
+        pytest.param(" " * 32 * 1024 + ENCODED, id="behind 32 KiB of blanks"),
+    ],
 )
 def test_other_text_is_no_document(text: str) -> None:
     assert not is_document_in_base64(text)
     assert decode_document(text) is None
-    damaged = f"{ENCODED[:80]}!{ENCODED[80:]}"
+
+
+@pytest.mark.parametrize("damage", ["!", "!!!!"])
+def test_damaged_document_is_one_that_cannot_be_decoded(damage: str) -> None:
+    damaged = f"{ENCODED[:80]}{damage}{ENCODED[80:]}"
     assert is_document_in_base64(damaged)
     assert decode_document(damaged) is None
 
 
-@pytest.mark.parametrize(("content", "start"), [(PDF, 0), (b"\r\n" + PDF, 2), (b"%PDF-1.4\n" + b"x" * 9, None)])
+@pytest.mark.parametrize(
+    ("content", "start"),
+    [
+        (PDF, 0),
+        (b"\r\n" + PDF, 2),
+        (b"\r\n" + make_pdf("%PDF-1.7"), 2),
+        (b"\r\n%PDF-1.4\nxref\nstartxref\n11\n%%EOF", 0),
+        (b"%PDF-1.4\n" + b"x" * 9, None),
+    ],
+)
 def test_addresses_of_a_pdf_count_from_its_header(content: bytes, start: int | None) -> None:
     assert find_pdf_start(content) == start
