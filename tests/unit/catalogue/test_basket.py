@@ -129,7 +129,7 @@ def test_specimen_choice_narrowed_by_all_given_fields(offered: Any, wish: dict[s
         ((AX, BY), {"bodysite_code": "A", "container_type": "Y"}, "container_type value", "at body site A of item 'i'; choose X"),
         ((AX, BY), {"bodysite_code": "Z"}, "bodysite_code value", "'Z' is not offered for type 1 of item 'i'"),
         (((1, None, "X"),), {"container_type": "Z"}, "container_type value", "'Z' is not offered for type 1 of item 'i'"),
-        ((AX,), {"specimen_code": 2}, "specimen_code value", "type '2' is not offered for item 'i'"),
+        ((AX,), {"specimen_code": 2}, "specimen_code value", "type '2' is not offered for item 'i'; choose"),
     ],
 )
 def test_specimen_choice_requests_only_ambiguous_fields(offered: Any, wish: Any, place: str, what: str) -> None:

@@ -78,6 +78,11 @@ def test_incompatible_items_use_separate_tubes(apart: dict[str, object]) -> None
     assert len(plan(lines(item(other), item(need("a")))).tubes) == 2
 
 
+def test_item_shares_a_tube_with_one_of_two_that_are_incompatible() -> None:
+    asked = lines(item(need("a")), item(need("b", incompatible=frozenset({"a"}))), item(need("c")))
+    assert len(plan(asked).tubes) == 2
+
+
 def test_required_specimen_types_added(sample: Catalogue) -> None:
     asked = basket.read_basket({"contract": "C-100", "analyticsrequests": [{"id": "002.015", "guid": "g"}]}, sample.contracts, 9)
     tubes = preanalytics.calculate(sample, asked.lines).tubes

@@ -150,10 +150,11 @@ def test_rest_after_hold_grows_with_its_time(minutes: int, seconds: float) -> No
         *((5, waited, (), seconds) for waited, seconds in ((-60, 5), (0, 5), (5, 5), (6, 6), (640, 640), (3599, 3599))),
         *((5, waited, (), 3600) for waited in (3600, 3601, 86_400)),
         (7200, 86_400, (), 7200),
+        (0.1, 0.8, (), 0.8),
         *((5, waited, (900,), seconds) for waited, seconds in ((400, 400), (450, 450), (451, 449), (640, 260), (899, 5))),
         *((5, waited, (900,), seconds) for waited, seconds in ((900, 900), (901, 901), (7200, 3600))),
     ],
 )
-def test_growing_wait_is_as_long_again(first: int, waited: int, more: tuple[int, ...], seconds: float) -> None:
+def test_growing_wait_is_as_long_again(first: float, waited: float, more: tuple[int, ...], seconds: float) -> None:
     """At least its first, at most an hour, and it ends where it is decided."""
     assert growing_wait(first, timedelta(seconds=waited), *more) == seconds

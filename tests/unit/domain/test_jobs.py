@@ -13,6 +13,7 @@ from lab_agent.queue import jobs
 from lab_agent.queue.failure_causes import FailureCause
 from lab_agent.queue.job_records import (
     AT_LABORATORY_SYSTEM,
+    GIVING_WAY,
     KEPT_ATTEMPTS,
     PASSED_IN_REVIEW,
     AttemptRecord,
@@ -252,6 +253,7 @@ def test_job_fails_until_an_attempt_does_not() -> None:
 def test_job_that_waits_gives_way_later() -> None:
     waiting = CLAIMED.wait(NOW, 300, "held")
     assert (waiting.state, waiting.due_at, waiting.reason, waiting.gives_way) == (JobState.DUE, LATER, "held", True)
+    assert changes(CLAIMED.reschedule(NOW, LATER, "held"), waiting) == {"gives_way": True}
 
 
 def test_newest_attempts_are_kept() -> None:
@@ -272,6 +274,7 @@ def test_started_job_is_verified_if_it_changes_anything(kind: JobKind, safe: boo
 def test_kinds_of_jobs_are_grouped() -> None:
     assert {JobKind.SUBMIT_ORDER, JobKind.CANCEL_AT_LIS} == AT_LABORATORY_SYSTEM
     assert {JobKind.DELIVER_REPORT} == PASSED_IN_REVIEW
+    assert {JobKind.FETCH_ORDER} == GIVING_WAY
 
 
 def test_group_of_failures_has_alert_of_its_cause() -> None:

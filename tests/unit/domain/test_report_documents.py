@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from lab_agent.lis.document_formats import plain_media_type
 from lab_agent.lis.lab_messages import Document, LabReport, ReportedObservation, ReportStatus
 from lab_agent.lis.report_documents import (
     OCTET_STREAM,
@@ -37,7 +38,7 @@ OPENABLE += ("documents/a.pdf", "documents/a:b.pdf", "documents/a:b/c.pdf")
 NOT_OPENABLE = ("", "a b", "a\\b", "a\nb", "a:b/c", "a:b", "ftp://x.example/a", "https:///a", "//x.example/a", "1:/a")
 NOT_OPENABLE += ("https://x.example:0/a", "https://x.example:99999/a", "https://[x/a")
 MEDIA_TYPES = ("application/pdf", "text/plain; charset=utf-8", "text/plain;charset=utf-8", "text/plain ; charset=utf-8")
-MEDIA_TYPES += ('text/plain; name="a b"', "a/" + "b" * 253, OCTET_STREAM)
+MEDIA_TYPES += ('text/plain; name="a b"', "a/" + "b" * 253, OCTET_STREAM, "Application/PDF")
 NO_MEDIA_TYPES = ("text/plain;  charset=utf-8", 'text/plain; name="a  b"', "text/plain; charset", "text", "text/", "text/plain\n")
 NO_MEDIA_TYPES += ("text/plän", "a/" + "b" * 254)
 
@@ -48,6 +49,10 @@ NO_MEDIA_TYPES += ("text/plän", "a/" + "b" * 254)
 def test_address_and_media_type_have_their_form(check: Any, right: tuple[str, ...], wrong: tuple[str, ...]) -> None:
     assert [each for each in right if not check(each)] == []
     assert [each for each in wrong if check(each)] == []
+
+
+def test_type_of_any_bytes_is_spelled_as_types_are_compared() -> None:
+    assert plain_media_type(OCTET_STREAM) == OCTET_STREAM
 
 
 def test_documents_are_found_with_their_paths() -> None:

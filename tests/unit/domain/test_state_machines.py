@@ -123,6 +123,7 @@ def test_state_becomes_what_the_matrix_allows_and_nothing_else(name: str) -> Non
         ("WITHDRAWN_LINES", "withdrawn"),
         ("LABEL_RELEASING", "rejected withdrawn"),
         ("REPORTS_NEEDING_OPERATOR", "unmatched unmapped held"),
+        ("REPORTS_OF_THEIR_ORDER", "matched delivered superseded"),
         ("FINISHED_REPORTS", "delivered superseded dismissed"),
         ("UNFINISHED_REPORTS", "received matched unmatched unmapped held"),
         ("JOBS_NEEDING_OPERATOR", "needs_review dead_letter"),

@@ -52,6 +52,13 @@ def test_health_begins_without_an_outage_or_a_watcher() -> None:
     assert health.outage is None
 
 
+def test_failure_is_one_of_writing_unless_told() -> None:
+    health = StoreHealth()
+    health.failed(StoreUnreachableError("out", StoreFault.LOCKED), NOW)
+    assert health.outage is not None
+    assert health.outage.reads_fail is False
+
+
 def test_first_error_of_a_fault_is_its_detail() -> None:
     health = StoreHealth()
     for detail in ("first", "second"):

@@ -49,6 +49,11 @@ def test_type_to_look_for_is_empty_without_one() -> None:
     assert made.contract_code(ReferenceText(where="ProcedureRequest[0].supportingInfo[0]")) is None
 
 
+def test_without_a_catalogue_no_container_is_one_that_others_travel_in() -> None:
+    made = context(catalogue=None)
+    assert [each for _, each, _ in made.containers() if made.is_transport(each)] == []
+
+
 @pytest.mark.parametrize("where", [0, 1])
 def test_form_of_a_second_barcode_counts_for_its_tests_tube_alone(where: int) -> None:
     usual = ["10000001", "10000002"][where]
@@ -151,8 +156,10 @@ def test_clocks_differ_beyond_the_tolerance(seconds: int | None, difference: int
         (60, "1 minute"),
         (1_799, "30 minutes"),
         (1_801, "1 hour"),
+        (37_801, "11 hours"),
         (43_199, "12 hours"),
         (43_201, "1 day"),
+        (907_201, "11 days"),
         (172_800, "2 days"),
     ],
 )

@@ -155,6 +155,7 @@ ROWS: list[tuple[str, Change, dict[str, Any]]] = [
     ("order.clocks-differ=hold", collected(FACTS.now + DAY / 10), {"service_clock_offset": DAY}),
     ("specimen.collected-ahead=hold", collected(FACTS.now + DAY / 10), {"service_clock_offset": 0 * HOUR}),
     ("line.time-future=warn specimen.collected-ahead=hold", whole, {"now": FACTS.now - 9 * HOUR}),
+    *(("", put(patient, "gender", to=each), {}) for each in ("male", "female", "other", "unknown")),
     # births in 130 years until tomorrow, which may have begun already where the patient is
     ("patient.birth-possible=refuse", born("1895-12-31"), {}),
     ("", born("1896-01-01"), {}),
