@@ -134,7 +134,7 @@ def test_document_cut_off_anywhere_is_not_whole(name: str) -> None:
 
 
 def test_recognised_types_are_those_that_the_bytes_show() -> None:
-    """XML is one only by its declaration, unless nothing else is known."""
+    """All but XML, which is known by its own declaration alone."""
     assert {detect_media_type(content()) for content in DOCUMENTS.values()} == RECOGNISED_TYPES | {"application/xml"}
 
 
