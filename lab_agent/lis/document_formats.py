@@ -77,7 +77,7 @@ def is_whole(content: bytes, media_type: str) -> bool:
         return True
     try:
         return check(content)
-    except (struct.error, IndexError):
+    except (struct.error, IndexError, OverflowError):
         return False  # an address leads behind the end
 
 
@@ -118,7 +118,7 @@ def _is_whole_png(content: bytes) -> bool:
 
 _JPEG_MARK = re.compile(rb"\xff[^\x00\xd0-\xd7\xff]")
 """A marker within the compressed data: neither a stuffed byte nor one of those that restart it."""
-_JPEG_SCAN, _JPEG_END = 0xDA, 0xD9
+_JPEG_END = 0xD9
 
 
 def _is_whole_jpeg(content: bytes) -> bool:

@@ -216,6 +216,7 @@ def test_wholeness_is_told_by_structure(content: bytes, kind: str, whole: bool) 
         (tiff((324, 4, 1, 9999), (325, 4, 1, 1)), False),
         (tiff((273, 4, 2, 38), (279, 4, 1, 1), behind=struct.pack("<LL", 9999, 1)), False),
         (tiff((273, 16, 2, 72), (279, 16, 1, 1), behind=struct.pack(">QQ", 1, 1), order=">", big=True), True),
+        (tiff((273, 16, 2, 2**64 - 16), (279, 16, 1, 1), behind=struct.pack("<QQ", 1, 1), big=True), False),  # no place in a file
         (tiff((273, 4, 2, 2**32 - 8), (279, 4, 1, 1), behind=struct.pack("<LL", 1, 1)), False),
         (tiff((273, 4, 2**32 - 1, 0)), True),
         (tiff((273, 16, 2**64 - 1, 0), big=True), True),
