@@ -155,9 +155,9 @@ async def test_hapi_result_acknowledged_only_after_commit(hapi: list[str], tmp_p
             words = (adapter.ports[1], control_id, line, status, quote(HOSTILE), base64.b64encode(PDF).decode(), patience)
             return java(hapi, "send", *words)
 
-        async with sending("H1", "F", 30) as client:
+        async with sending("H1", "F", 30) as sender:
             await asyncio.wait_for(inbox.reached.wait(), DEADLINE)
-            answer = asyncio.create_task(said(client))
+            answer = asyncio.create_task(said(sender))
             await asyncio.sleep(0.5)
             assert not answer.done()
             assert not inbox.contents
@@ -166,15 +166,15 @@ async def test_hapi_result_acknowledged_only_after_commit(hapi: list[str], tmp_p
         [report] = inbox.contents
 
         inbox.fail_before = 1
-        async with sending("H2", "P", 2) as client:
-            assert "failure" in await said(client)
+        async with sending("H2", "P", 2) as sender:
+            assert "failure" in await said(sender)
         assert inbox.contents == [report]
-        async with sending("H2", "P", 30) as client:
-            assert (await said(client))["about"] == "H2"
+        async with sending("H2", "P", 30) as sender:
+            assert (await said(sender))["about"] == "H2"
         assert len(inbox.contents) == 2
 
-        async with sending("H3", "X", 30) as client:
-            refused = await said(client)
+        async with sending("H3", "X", 30) as sender:
+            refused = await said(sender)
         assert (refused["code"], refused["about"]) == ("AE", "H3")
         assert "operator" in refused["why"]
         assert len(inbox.contents) == 2
