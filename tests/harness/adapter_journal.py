@@ -6,7 +6,7 @@ import os
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from lab_agent.lis.lab_messages import LabMessage, LabReport
+from lab_agent.lis.lab_messages import AccessionUpdate, LabMessage, LabReport
 from lab_agent.lis.lab_order import LabOrder
 from lab_agent.lis.laboratory_system import Lis
 from lab_agent.lis.testing import resume_submit
@@ -35,6 +35,8 @@ class Journal:
     async def accept(self, message: str, content: LabMessage) -> bool:
         if await self.was_accepted(message):
             return False
+        if isinstance(content, AccessionUpdate):  # the number of an order whose acknowledgement outlived its process
+            return True
         assert isinstance(content, LabReport)
         assert content.observations[0].value_quantity
         self.commit(f"kept|{message}|{content.observations[0].value_quantity.value}")

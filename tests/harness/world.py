@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import copy
 import json
+import re
 import sqlite3
 import uuid
 from collections.abc import Callable, Coroutine, Iterator, Sequence
@@ -235,9 +236,9 @@ class World:
         return self.placed[-1]
 
     def _find(self, kind: str, reference: str) -> StoredResource:
-        """What the service has of a resource, by its id (which may have a slash) or what refers to it."""
-        begins = reference.lower().startswith(f"{kind.lower()}/")
-        kept = self.service.resources.find(Ref(kind, reference[len(kind) + 1 :] if begins else reference))
+        """What the service has of a resource, by its id (which may have a slash) or what refers to it, relative or whole."""
+        resource_id = re.split(rf"(?:^|/){kind}/", reference, flags=re.IGNORECASE)[-1]
+        kept = self.service.resources.find(Ref(kind, resource_id))
         assert kept is not None
         return kept
 
