@@ -83,7 +83,7 @@ async def _check_files(settings: Settings, snapshot: StoreSnapshot | None, *, of
 
 
 def _read_snapshot(uow: UnitOfWork, settings: Settings) -> StoreSnapshot:
-    """Read the store without writing: the unit of work is not committed."""
+    """Read the store; the rows that `lock_ranges` may add are not kept, since the unit of work is rehearsed."""
     now = datetime.now(UTC)
     tokens = tuple(each for each in uow.api_tokens.all() if each.is_valid(now))
     issued = {pool: uow.issued_labels.lock_ranges(pool.pattern, pool.first) for pool in settings.api.label_pools}
@@ -123,7 +123,7 @@ async def _check_store(
         store = open_store(settings.store, patience=_LOCK_PATIENCE)
         try:
             await store.transact(lambda uow: uow.oauth_tokens.current())
-            snapshot = await store.transact(lambda uow: _read_snapshot(uow, settings))
+            snapshot = await store.rehearse(lambda uow: _read_snapshot(uow, settings))
             await store.probe()
             schema = await store.run_read_only(lambda uow: uow.programs.schema())
             keys = await _check_older_keys(settings, store)

@@ -128,7 +128,7 @@ def update_alerts(
     *,
     keep: Collection[str] = (),
 ) -> None:
-    """Open what was found, close what is open of the same conditions and was not found, and commit.
+    """Open what was found, and close what is open of the same conditions and was not found.
 
     Alerts about a subject in `keep` stay as they are.
     """

@@ -126,7 +126,7 @@ class StoreWatch:
 
 
 def record_outages(uow: UnitOfWork, outages: Iterable[StoreOutage], until: datetime) -> None:
-    """Write outages that have ended as closed alerts, and commit."""
+    """Write outages that have ended as closed alerts."""
     for each in outages:
         uow.alerts.reopen(each.key, closed_after=each.since - SAME_OUTAGE)
         uow.alerts.open(

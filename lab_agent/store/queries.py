@@ -1,4 +1,4 @@
-"""`SqlQueries`: what pages, commands and metrics read, each from one consistent snapshot of what is committed.
+"""`Queries`: what pages, commands and metrics read, each from one consistent snapshot of what is committed.
 
 It has connections of its own for reading, so that no page delays the workers.
 """

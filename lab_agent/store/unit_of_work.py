@@ -1,4 +1,4 @@
-"""`SqlStore`: units of work on SQLite or PostgreSQL, in a bounded number of threads.
+"""`Store`: units of work on SQLite or PostgreSQL, in a bounded number of threads.
 
 SQLite allows one write at a time, so one thread writes, for all who wait at once: our own queue is fair and costs nothing,
 SQLite's lock is neither.
